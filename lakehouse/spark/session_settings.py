@@ -18,6 +18,8 @@ AS_PROPERTIES: Mapping[str, str] = {
     f"{PREFIX}compression-codec": "write.parquet.compression-codec",
     f"{PREFIX}compression-level": "write.parquet.compression-level",
     f"{PREFIX}distribution-mode": "write.distribution-mode",
+    f"{PREFIX}shred-variants": "write.parquet.shred-variants",
+    f"{PREFIX}variant-inference-buffer-size": "write.parquet.variant-inference-buffer-size",
     f"{PREFIX}advisory-partition-size": "write.spark.advisory-partition-size-bytes",
 }
 """Settings that stand for a property of every table that the session writes to."""

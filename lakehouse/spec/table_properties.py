@@ -307,6 +307,18 @@ class TableProperties:
     parquet_dict_size_bytes = Property(
         "write.parquet.dict-size-bytes", positive, 2 * _MIB, "Size limit of a dictionary page."
     )
+    parquet_shred_variants = Property(
+        "write.parquet.shred-variants",
+        boolean,
+        False,
+        "Whether variants in columns of their own are shredded.",
+    )
+    parquet_variant_buffer = Property(
+        "write.parquet.variant-inference-buffer-size",
+        positive,
+        100,
+        "First rows of a file by which it is decided what of its variants is shredded.",
+    )
     distribution_mode = Property(
         "write.distribution-mode",
         _distribution,
@@ -834,8 +846,6 @@ KEPT_FOR_OTHERS: Mapping[str, str] = {
     "write.parquet.bloom-filter-adaptive-enabled": "Filters have the size that is set.",
     "write.parquet.row-group-check-": "Row groups end by size and number of rows.",
     "write.parquet.row-group-size-track-uncompressed": "Row groups end by size before compression.",
-    "write.parquet.shred-variants": "Variants are written unshredded.",
-    "write.parquet.variant-inference-buffer-size": "Variants are written unshredded.",
     "write.spark.auto-schema-evolution.enabled": "MERGE WITH SCHEMA EVOLUTION asks for it.",
     "write.spark.fanout.enabled": "Writers keep several files open and sort what is beyond.",
     "write.upsert.enabled": "For Flink.",

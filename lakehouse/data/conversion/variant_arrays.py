@@ -18,7 +18,7 @@ from lakehouse.data.conversion.nested_arrays import list_parts, make_struct, map
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 from lakehouse.spec.types import variant_values as bytes_of
 from lakehouse.spec.types.arrow_types import VARIANT
-from lakehouse.spec.types.variant_values import Names, encode_with
+from lakehouse.spec.types.variant_values import Names, encode_with, unscaled_of
 
 _METADATA, _VALUE, _TYPED = "metadata", "value", "typed_value"
 Encoded = list[bytes | None]
@@ -42,10 +42,7 @@ def variants_of_file(array: pa.StructArray) -> pa.StructArray:
     present = array.is_valid() if array.null_count else None
     if array.type.get_field_index(_TYPED) < 0:
         return make_struct([metadata, _binary(array.field(_VALUE))], VARIANT, present, len(array))
-    shared: dict[bytes, Names] = {}
-    if present is not None:  # of a null, whose own are not looked at
-        metadata = pc.if_else(present, metadata, pa.scalar(Names().encoded(), pa.binary()))
-    names = [_names(raw, shared) for raw in metadata.to_pylist()]
+    names = names_of(metadata, present)
     values = [bytes_of.NULL if value is None else value for value in _put_together(array, names)]
     encoded = [name.encoded() for name in names]
     return make_struct(
@@ -88,12 +85,34 @@ def with_json(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _names(raw: bytes | None, shared: dict[bytes, Names]) -> Names:
-    """Names by their metadata, one object for rows that have the same."""
-    key = raw or b""
-    if key not in shared:
-        shared[key] = Names(raw)
-    return shared[key]
+def names_of(metadata: pa.Array, present: pa.BooleanArray | None) -> list[Names]:
+    """The names of each row, one object for rows that have the same; none where not `present`.
+
+    Raises CorruptMetadataError for bytes that are no metadata.
+    """
+    if present is not None:
+        metadata = pc.if_else(present, metadata, pa.scalar(Names().encoded(), pa.binary()))
+    given = [raw or b"" for raw in metadata.to_pylist()]
+    shared = {raw: Names(raw) for raw in set(given)}
+    return [shared[raw] for raw in given]
+
+
+def edges_encoded(edges: pa.Array) -> tuple[bytes, bytes]:
+    """A minimum and a maximum of a shredded column as values of one type, that of the column."""
+    kind = edges.type
+    if pa.types.is_decimal(kind):
+        digits = bytes_of.DECIMAL_DIGITS
+        number = next(one for one, most in digits.items() if kind.precision <= most)
+        low, high = (
+            bytes_of.decimal_value(number, unscaled_of(one), kind.scale)
+            for one in edges.to_pylist()
+        )
+        return low, high
+    if pa.types.is_floating(kind):  # zeros of either sign are equal
+        low, high = edges.to_pylist()
+        edges = pa.array([low or -0.0, high or 0.0], kind)
+    low, high = map(_or_null, _plain(edges))
+    return low, high
 
 
 def _binary(array: pa.Array) -> pa.Array:

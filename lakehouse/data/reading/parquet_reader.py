@@ -26,6 +26,11 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.data.reading.scan_columns import FileShape, RowGroup, TaskReader, WantedRows
+from lakehouse.data.reading.shredded_statistics import (
+    Statistic,
+    shredded_fields,
+    variant_bounds_of,
+)
 from lakehouse.data.statistics.column_metrics import decode_statistic
 from lakehouse.errors import (
     CorruptMetadataError,
@@ -555,9 +560,8 @@ class ParquetTaskReader(TaskReader):
             if length > 0 and (start > 0 or length < self._task.data_file.file_size_in_bytes):
                 chosen = in_range(self._chunks, start, length)
             if self._scan.where != TRUE:
-                leaf_of = _primitive_leaves(columns, self._scan.types)
                 chosen = prune(
-                    footer, self._chunks, chosen, self._scan.where, leaf_of, self._scan.types
+                    footer, self._chunks, chosen, self._scan.where, columns, self._scan.types
                 )
         keep = set(chosen)
         groups, first = [], 0
@@ -668,11 +672,11 @@ def _by_id(columns: Sequence[FileColumn]) -> dict[int, FileColumn]:
 
 
 def _primitive_leaves(
-    columns: Sequence[FileColumn], types: Mapping[int, PrimitiveType]
+    columns: Mapping[int, FileColumn], types: Mapping[int, PrimitiveType]
 ) -> dict[int, int]:
     return {
         field_id: column.leaves[0]
-        for field_id, column in _by_id(columns).items()
+        for field_id, column in columns.items()
         if not column.children and field_id in types
     }
 
@@ -691,7 +695,7 @@ def prune(
     chunks: Sequence[Sequence[ColumnChunk]],
     groups: Sequence[int],
     where: Bound,
-    columns: Mapping[int, int],
+    columns: Sequence[FileColumn],
     types: Mapping[int, PrimitiveType],
 ) -> list[int]:
     """The row groups that may hold a matching row.
@@ -701,12 +705,14 @@ def prune(
         chunks: its column chunks by row group.
         groups: candidates.
         where: the filter.
-        columns: field id -> Parquet leaf column, for unrepeated primitive fields that are in the
-            file.
+        columns: of the file.
         types: field id -> type in the table's schema.
     """
-    wanted = sorted({leaf.field_id for leaf in leaves(where)} & columns.keys())
-    if not wanted or not groups:
+    by_id = _by_id(columns)
+    leaf_of = _primitive_leaves(by_id, types)
+    wanted = sorted({leaf.field_id for leaf in leaves(where)} & leaf_of.keys())
+    shredded = shredded_fields(where, by_id)
+    if not (wanted or shredded) or not groups:
         return list(groups)
     table: dict[str, pa.Array] = {
         "record_count": pa.array(
@@ -715,11 +721,28 @@ def prune(
         "split_offsets": pa.array([[chunks[group][0].start] for group in groups]),
     }
     for field_id in wanted:
-        index = columns[field_id]
+        index = leaf_of[field_id]
         column = [chunks[group][index] for group in groups]
         table.update(_statistics(column, footer.schema.column(index), field_id, types[field_id]))
+    for field_id, fields in shredded.items():
+        pairs = [
+            variant_bounds_of(fields, _statistic_of(footer, chunks[group])) for group in groups
+        ]
+        for side, edges in zip(("lower", "upper"), zip(*pairs, strict=True), strict=True):
+            table[f"{side}.{field_id}"] = pa.array(edges, pa.binary())
     mask = may_match(Entries(pa.table(table), UNPARTITIONED_PARTITION_SPEC), where, types)
     return [group for group, keep in zip(groups, np.asarray(mask).tolist(), strict=True) if keep]
+
+
+def _statistic_of(
+    footer: pq.FileMetaData, chunks: Sequence[ColumnChunk]
+) -> Callable[[int], Statistic]:
+    def statistic(leaf: int) -> Statistic:
+        chunk, kind = chunks[leaf], footer.schema.column(leaf).physical_type
+        low, high = plain_value(chunk.minimum, kind), plain_value(chunk.maximum, kind)
+        return Statistic(low, high, chunk.values, chunk.null_count)
+
+    return statistic
 
 
 def _statistics(

@@ -24,6 +24,7 @@ from lakehouse.data.writing.parquet_writer import (
     misread_columns,
     plain_columns,
 )
+from lakehouse.data.writing.shredded_variants import ShreddedVariants
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spec.manifests.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning.partition_terms import partition_path
@@ -378,7 +379,7 @@ class FanOut:
 
     def _open(self, partition: Partition, rows: pa.Table) -> ParquetFileWriter:
         """A file for rows like these."""
-        target = self._target
+        target, options = self._target, self._target.options
         self._files += 1
         folder = partition_path(target.spec, target.table_schema, partition)
         return ParquetFileWriter(
@@ -387,9 +388,12 @@ class FanOut:
             target.arrow_schema,
             target.schema,
             target.modes,
-            target.options,
+            options,
             misread=misread_columns(rows),
             plain=plain_columns(rows),
+            variants=ShreddedVariants(
+                target.schema, target.arrow_schema, target.modes, rows, options.shredding_rows
+            ),
         )
 
     def _close(self, lane: _Lane) -> DataFile:

@@ -27,6 +27,7 @@ from lakehouse.data.statistics.column_metrics import (
 )
 from lakehouse.data.statistics.geometry_bounds import GeometryBounds
 from lakehouse.data.writing.logical_types import logical_types, with_logical_types
+from lakehouse.data.writing.shredded_variants import ShreddedVariants
 from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.table_properties import (
@@ -79,6 +80,8 @@ class ParquetOptions:
         bloom_filters: by dotted name (false positives, distinct values) of columns with a filter;
             None: as many values as `bloom_bytes` hold.
         bloom_bytes: most bytes of a Bloom filter.
+        shredding_rows: first rows of a file by which it is decided what of its variants is
+            shredded; 0: nothing is.
     """
 
     codec: str
@@ -94,6 +97,7 @@ class ParquetOptions:
     unmeasured: frozenset[str] = frozenset()
     bloom_filters: Mapping[str, tuple[float, int | None]] = field(default_factory=dict)
     bloom_bytes: int = 1 << 20
+    shredding_rows: int = 0
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ParquetOptions:
@@ -114,6 +118,7 @@ class ParquetOptions:
             unmeasured=_columns(read, STATISTICS_PREFIX, wanted=False),
             bloom_filters=_bloom_filters(read),
             bloom_bytes=read.parquet_bloom_filter_max_bytes,
+            shredding_rows=read.parquet_variant_buffer if read.parquet_shred_variants else 0,
         )
 
     def bloom_options(self, schema: pa.Schema) -> dict[str, dict[str, float]] | None:
@@ -171,6 +176,7 @@ class ParquetFileWriter:
         footer_properties: extra key-value metadata of the footer.
         misread: UUID columns without statistics, see `misread_columns`; their nulls are counted.
         plain: columns without a dictionary, see `plain_columns`.
+        variants: columns of variants, of the rows that `write` is given; None: there are none.
 
     Raises:
         StorageError: every method, when I/O fails.
@@ -187,6 +193,7 @@ class ParquetFileWriter:
         footer_properties: Mapping[str, str] | None = None,
         misread: Collection[str] = (),
         plain: Collection[str] = (),
+        variants: ShreddedVariants | None = None,
     ) -> None:
         self.location = location
         self._misread = set(misread)
@@ -194,10 +201,14 @@ class ParquetFileWriter:
         self._schema, self._modes, self._options = schema, modes, options
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(schema, modes), 0)
         self._geometries = GeometryBounds(schema, modes)
+        self._variants = variants
         self._stream: OutputStream = storage.open_output(location)
         self._sink = _Sink(self._stream)
         self._logical_types = logical_types(schema)
         unmeasured = self._misread | options.unmeasured | _unordered(arrow_schema, schema)
+        if variants is not None:
+            arrow_schema = variants.arrow
+            unmeasured |= variants.unordered()
         self.rows = 0
         try:
             # pyarrow writes each page and its header for itself
@@ -244,6 +255,8 @@ class ParquetFileWriter:
         for batch in table.to_batches():
             count_nans(batch, self._schema, self._modes, self._nan_counts)
         self._geometries.add(table)
+        if self._variants is not None:
+            table = self._variants.rows(table)
         self._guard(lambda: self._writer.write_table(table, row_group_size=max(table.num_rows, 1)))
         self.rows += table.num_rows
 
@@ -270,6 +283,8 @@ class ParquetFileWriter:
             {id_: self._null_counts[id_] for id_ in metrics.value_counts.keys() & self._null_counts}
         )
         self._geometries.put_into(metrics)
+        if self._variants is not None:
+            self._variants.put_into(metrics)
         return metrics, size
 
     def abort(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -59,10 +59,20 @@ def normalized_path(path: str) -> str | None:
         >>> normalized_path("$.a['b c']")
         "$['a']['b c']"
     """
+    names = names_in(path)
+    return None if names is None else normalized(names)
+
+
+def normalized(names: Iterable[str]) -> str:
+    """The normalized path of names below each other."""
+    return "$" + "".join(f"['{name.translate(_ESCAPES)}']" for name in names)
+
+
+def names_in(path: str) -> list[str] | None:
+    """The names that a path consists of; None where it leads into an array."""
     steps = _steps(path)
-    if any(isinstance(step, int) for step in steps):
-        return None
-    return "$" + "".join(f"['{str(step).translate(_ESCAPES)}']" for step in steps)
+    names = [step for step in steps if isinstance(step, str)]
+    return names if len(names) == len(steps) else None
 
 
 def taken(value: Any, kind: str) -> Any:

@@ -23,6 +23,8 @@ _AS_PROPERTIES: Mapping[str, str] = {
     "compression-codec": "write.parquet.compression-codec",
     "compression-level": "write.parquet.compression-level",
     "distribution-mode": "write.distribution-mode",
+    "shred-variants": "write.parquet.shred-variants",
+    "variant-inference-buffer-size": "write.parquet.variant-inference-buffer-size",
 }
 """Options that stand for a table property in this write."""
 

@@ -20,9 +20,13 @@ from uuid import UUID
 from lakehouse.errors import CorruptMetadataError, InvalidInputError
 
 _PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
-(_NULL, _TRUE, _FALSE, INT8, INT16, INT32, INT64, DOUBLE, _DECIMAL4, _DECIMAL8, _DECIMAL16,
- DATE, TIMESTAMPTZ, TIMESTAMP, FLOAT, _BINARY, _STRING, TIME, TIMESTAMPTZ_NS, TIMESTAMP_NS,
+(NULL_TYPE, TRUE, FALSE, INT8, INT16, INT32, INT64, DOUBLE, _DECIMAL4, _DECIMAL8, _DECIMAL16,
+ DATE, TIMESTAMPTZ, TIMESTAMP, FLOAT, BINARY, STRING, TIME, TIMESTAMPTZ_NS, TIMESTAMP_NS,
  UUID_TYPE) = range(21)  # fmt: skip
+OBJECT, ARRAY = -1, -2
+"""Beside the numbers of primitive types, see `type_of`."""
+DECIMALS = (_DECIMAL4, _DECIMAL8, _DECIMAL16)
+DECIMAL_DIGITS = {_DECIMAL4: 9, _DECIMAL8: 18, _DECIMAL16: 38}
 _FORMATS = {
     INT8: "<b", INT16: "<h", INT32: "<i", INT64: "<q", DOUBLE: "<d", DATE: "<i",
     TIMESTAMPTZ: "<q", TIMESTAMP: "<q", FLOAT: "<f", TIME: "<q", TIMESTAMPTZ_NS: "<q",
@@ -239,6 +243,63 @@ def fields_of_object(value: bytes, names: Names) -> dict[str, bytes]:
         raise CorruptMetadataError(f"a variant's value cannot be read: {error}") from error
 
 
+def elements_of_array(value: bytes) -> list[bytes]:
+    """The elements of an array, as they are encoded.
+
+    Raises CorruptMetadataError for a value that is none.
+    """
+    if type_of(value) != ARRAY:
+        raise CorruptMetadataError("a variant's value is no array where it has to be one")
+    try:
+        return [part for _, part in _parts(value, 0)]
+    except (IndexError, ValueError) as error:
+        raise CorruptMetadataError(f"a variant's value cannot be read: {error}") from error
+
+
+def type_of(value: bytes) -> int:
+    """The number of a value's primitive type, `OBJECT` or `ARRAY`.
+
+    Raises CorruptMetadataError for no bytes.
+    """
+    if not value:
+        raise CorruptMetadataError("a variant's value is empty")
+    basic, header = value[0] & 3, value[0] >> 2
+    return {_PRIMITIVE: header, _SHORT_STRING: STRING, _OBJECT: OBJECT, _ARRAY: ARRAY}[basic]
+
+
+def primitive_of(value: bytes) -> Any:
+    """A primitive value: as `decode_variant` has it, but times and dates as they are stored.
+
+    Raises CorruptMetadataError for bytes that are none.
+    """
+    kind = type_of(value)
+    try:
+        if value[0] & 3 == _PRIMITIVE and kind in _FORMATS:
+            return struct.unpack_from(_FORMATS[kind], value, 1)[0]
+        return _decode((), value, 0, 0)
+    except (IndexError, ValueError, struct.error) as error:
+        raise CorruptMetadataError(f"a variant's value cannot be read: {error}") from error
+
+
+def serialized_object(fields: Mapping[str, bytes]) -> bytes:
+    """Metadata and value of an object, behind each other, of fields that are encoded primitives."""
+    names = Names()
+    value = object_value(fields, names)
+    return names.encoded() + value
+
+
+def decimal_value(kind: int, unscaled: int, scale: int) -> bytes:
+    """A decimal of one of the `DECIMALS`."""
+    raw = unscaled.to_bytes(_DECIMAL_BYTES[kind], "little", signed=True)
+    return bytes([kind << 2, scale]) + raw
+
+
+def unscaled_of(value: Decimal) -> int:
+    """The digits of a decimal as a number, exact whatever the precision of the context."""
+    number = int("".join(map(str, value.as_tuple().digits)))
+    return -number if value.is_signed() else number
+
+
 def ticks(kind: int, number: int | float) -> bytes:
     """A number of one of the types that are one number: dates, times and so on."""
     return bytes([kind << 2]) + struct.pack(_FORMATS[kind], number)
@@ -258,13 +319,10 @@ def _decimal(value: Decimal) -> bytes:
     scale = max(0, -exponent)
     if len(digits) + max(0, exponent) > _DIGITS or scale > _DIGITS:
         raise InvalidInputError(f"a variant's decimals have at most {_DIGITS} digits, not {value}")
-    # exact, whatever the precision of the context
-    unscaled: int = int("".join(map(str, digits))) * 10 ** max(0, exponent)
-    unscaled = -unscaled if value.is_signed() else unscaled
-    for kind, most in ((_DECIMAL4, 9), (_DECIMAL8, 18), (_DECIMAL16, _DIGITS)):
+    unscaled = unscaled_of(value) * 10 ** max(0, exponent)
+    for kind, most in DECIMAL_DIGITS.items():
         if abs(unscaled) < 10**most and scale <= most:
-            raw = unscaled.to_bytes(_DECIMAL_BYTES[kind], "little", signed=True)
-            return bytes([kind << 2, scale]) + raw
+            return decimal_value(kind, unscaled, scale)
     raise InvalidInputError(f"a variant's decimals have at most {_DIGITS} digits, not {value}")
 
 
@@ -272,7 +330,7 @@ def _text(value: str) -> bytes:
     raw = value.encode()
     if len(raw) <= _MOST_SHORT:
         return bytes([_SHORT_STRING | len(raw) << 2]) + raw
-    return bytes([_STRING << 2]) + len(raw).to_bytes(4, "little") + raw
+    return bytes([STRING << 2]) + len(raw).to_bytes(4, "little") + raw
 
 
 def _instant(value: dt.datetime) -> bytes:
@@ -289,12 +347,12 @@ def _time(value: dt.time) -> bytes:
 
 _ENCODERS: Sequence[tuple[type, Callable[[Any], bytes]]] = (
     (type(None), lambda _: NULL),
-    (bool, lambda value: bytes([(_TRUE if value else _FALSE) << 2])),
+    (bool, lambda value: bytes([(TRUE if value else FALSE) << 2])),
     (int, _integer),
     (float, lambda value: ticks(DOUBLE, value)),
     (str, _text),
     (Decimal, _decimal),
-    (bytes, lambda value: bytes([_BINARY << 2]) + len(value).to_bytes(4, "little") + value),
+    (bytes, lambda value: bytes([BINARY << 2]) + len(value).to_bytes(4, "little") + value),
     (dt.datetime, _instant),
     (dt.date, lambda value: ticks(DATE, (value - _EPOCH_DAY).days)),
     (dt.time, _time),
@@ -317,16 +375,16 @@ def _decode(names: Sequence[str], value: bytes, at: int, depth: int) -> Any:
 
 
 def _primitive(value: bytes, at: int, kind: int) -> Any:
-    if kind in (_NULL, _TRUE, _FALSE):
-        return {_NULL: None, _TRUE: True, _FALSE: False}[kind]
+    if kind in (NULL_TYPE, TRUE, FALSE):
+        return {NULL_TYPE: None, TRUE: True, FALSE: False}[kind]
     if kind in _DECIMAL_BYTES:
         raw = _slice(value, at + 1, at + 1 + _DECIMAL_BYTES[kind])
         unscaled = int.from_bytes(raw, "little", signed=True)
         digits = tuple(map(int, str(abs(unscaled))))
         return Decimal((int(unscaled < 0), digits, -value[at]))
-    if kind in (_BINARY, _STRING):
+    if kind in (BINARY, STRING):
         raw = _slice(value, at + 4, at + 4 + _number(value, at, 4))
-        return raw if kind == _BINARY else raw.decode()
+        return raw if kind == BINARY else raw.decode()
     if kind == UUID_TYPE:
         return UUID(bytes=_slice(value, at, at + 16))
     if kind not in _FORMATS:
