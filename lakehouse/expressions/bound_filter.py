@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import enum
 import operator
+import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -303,17 +305,128 @@ def starts_with(column: Values, prefix: str, *, null: bool) -> Mask:
 
 def is_one_of(column: Values, values: tuple[Any, ...], *, null: bool) -> Mask:
     """Whether the column is one of the values, `null` where it is null."""
-    numbers = _numbers(column) if 0 < len(values) <= _FEW_VALUES else None
-    if numbers is not None and all(type(value) is int for value in values):
-        return some_mask([np.equal(numbers, np.int64(value)) for value in values])
+    numbers = _numbers(column)
+    if numbers is not None and 0 < len(values) <= _FEW_VALUES:
+        if all(type(value) is int for value in values):
+            return some_mask([np.equal(numbers, np.int64(value)) for value in values])
+    elif numbers is not None and (places := listed(values).places) is not None:
+        low = listed(values).numbers[0] - 1
+        at = np.clip(numbers.astype(np.int64), low, low + len(places) - 1) - low
+        passes: Mask = places[at]
+        return passes
     comparable = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
-    physical: Sequence[Any] = values
-    if pa.types.is_binary(comparable.type):
-        physical = [to_physical(value) for value in values]
-    elif pa.types.is_floating(comparable.type) and 0.0 in values:
-        physical = [*values, 0.0, -0.0]
-    equal = to_mask(pc.is_in(comparable, pa.array(physical, comparable.type)), null=False)
+    equal = to_mask(pc.is_in(comparable, listed(values).array(comparable.type)), null=False)
     return np.where(to_mask(comparable.is_null(), null=False), null, equal)
+
+
+def any_within(
+    values: tuple[Any, ...], lower: Values | None, upper: Values | None, rows: int
+) -> Mask | None:
+    """Between which bounds one of the values is at least.
+
+    Args:
+        values: of one type.
+        lower: bounds by row; a null, and None, is below everything.
+        upper: bounds by row; a null, and None, is above everything.
+        rows: how many.
+
+    Returns:
+        None for types whose order this does not know.
+    """
+    wanted, bounds = listed(values), [side for side in (lower, upper) if side is not None]
+    first, last = np.zeros(rows, np.int64), np.full(rows, len(values))
+    if all(side.type.id in _WHOLE_NUMBERS for side in bounds) and len(wanted.numbers):
+        for side, places, where in ((lower, first, "left"), (upper, last, "right")):
+            if side is None:
+                continue
+            known = np.asarray(side.is_valid())
+            numbers = np.asarray(pc.fill_null(side, 0)).astype(np.int64)
+            at = np.searchsorted(wanted.numbers, numbers, where)  # type: ignore[call-overload]
+            places[known] = at[known]
+        return first < last
+    texts = wanted.texts
+    alike = pa.types.is_binary if texts and type(texts[0]) is bytes else pa.types.is_string
+    if not texts or not all(alike(side.type) for side in bounds):
+        return None
+    lows = [None] * rows if lower is None else lower.to_pylist()
+    highs = [None] * rows if upper is None else upper.to_pylist()
+    return np.array(
+        [
+            (0 if low is None else bisect_left(texts, low))
+            < (len(texts) if high is None else bisect_right(texts, high))
+            for low, high in zip(lows, highs, strict=True)
+        ],
+        bool,
+    )
+
+
+class Listed:
+    """The values of a list in the forms that make it quick to look something up in them.
+
+    Args:
+        values: of one type.
+    """
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+        self._arrays: dict[pa.DataType, pa.Array] = {}
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Sorted; none where they are no whole numbers."""
+        whole = all(type(value) is int for value in self.values)
+        return np.sort(np.array(self.values if whole else (), np.int64))
+
+    @cached_property
+    def texts(self) -> Sequence[Any]:
+        """Sorted; none where they are neither text nor bytes."""
+        kinds = {type(value) for value in self.values}
+        return sorted(self.values) if kinds in ({str}, {bytes}) else ()
+
+    @cached_property
+    def places(self) -> Mask | None:
+        """Which numbers they are, from one below the least to one above the greatest.
+
+        None where they are no whole numbers, or too far from each other.
+        """
+        if not len(self.numbers):
+            return None
+        low, high = int(self.numbers[0]), int(self.numbers[-1])
+        if high - low > _MOST_PLACES or max(-low, high) >= 1 << 62:
+            return None
+        places = np.zeros(high - low + 3, bool)
+        places[self.numbers - low + 1] = True
+        return places
+
+    def array(self, kind: pa.DataType) -> pa.Array:
+        """In a type of Arrow; a zero of floating point with both signs."""
+        known = self._arrays.get(kind)
+        if known is None:
+            physical: Sequence[Any] = self.values
+            if pa.types.is_binary(kind):
+                physical = [to_physical(value) for value in self.values]
+            elif pa.types.is_floating(kind) and 0.0 in self.values:
+                physical = [*self.values, 0.0, -0.0]
+            known = self._arrays[kind] = pa.array(physical, kind)
+        return known
+
+
+_LISTED: dict[int, Listed] = {}
+_LISTS = threading.Lock()
+_MOST_LISTS = 8
+_MOST_PLACES = 1 << 24
+
+
+def listed(values: tuple[Any, ...]) -> Listed:
+    """The values of a list, which a scan looks up in file by file and batch by batch."""
+    known = _LISTED.get(id(values))
+    if known is None or known.values is not values:
+        known = Listed(values)
+        with _LISTS:
+            while len(_LISTED) >= _MOST_LISTS:
+                del _LISTED[next(iter(_LISTED))]
+            _LISTED[id(values)] = known
+    return known
 
 
 def matches(column: Values, leaf: Leaf) -> Mask:

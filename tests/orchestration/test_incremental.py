@@ -117,6 +117,10 @@ def test_what_a_run_did_is_shown_and_replayed(lake: Lakehouse, instance: dg.Dags
     assert found == right
     summary = lake.load_table("marts.users").current_snapshot().summary
     assert (summary[MODE], summary[REASON]) == (again["mode"], again["reason"])
+    size = "write.parquet.row-group-size-bytes"
+    assert lake.load_table("marts.users").properties[size] == str(8 << 20)
+    assert model(table_properties={size: "9"}).target.properties[size] == "9"
+    assert size not in model("full").target.properties
     checkout = SimpleNamespace(pipeline=Pipeline((), (table,), ""), defs=dg.Definitions())
     lineage = read_lineage(instance, lake, "marts/users")
     events.append(rows((3, "u3", 5)))  # the replay reads what was read

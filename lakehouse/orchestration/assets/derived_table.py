@@ -88,6 +88,8 @@ from lakehouse.table import Table
 # the frames are those of the table's engine; one of another engine is no error of types here
 Transform = Callable[[Any], Any]
 INPUTS_WHOLE = "inputs_whole"
+_FOLLOWED = {"write.parquet.row-group-size-bytes": str(8 << 20)}
+"""Properties of tables that follow: rows of touched keys are looked for in row groups."""
 _DAYS = dg.DailyPartitionsDefinition("1970-01-01")
 """Of daily tables; which of them there are, their sources say."""
 
@@ -482,7 +484,9 @@ class DerivedTable(ComputedTable):
             if self.partitions is None
             else self.partition_by or None,
             sort_by=self.sort_by,
-            properties=self.table_properties,
+            properties={**_FOLLOWED, **self.table_properties}
+            if self.refresh != "full"
+            else self.table_properties,
         )
 
     def output_schema(self, lake: Lakehouse, session: Callable[[], SparkSession]) -> Schema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, lru_cache
 from typing import Any
 
 import sqlglot
@@ -58,54 +58,80 @@ class SqlModel(ComputedTable):
             InvalidInputError: the text is no SELECT, or names no table.
         """
         engine_name(self.engine, self.name)
-        query, views = self._query()
-        texts: dict[str, str] = {}  # a refresh asks for the same several times
-
-        def text(part: exp.Query, schemas: Mapping[str, Schema]) -> str:
-            if self.dialect == self.engine:
-                return part.sql(dialect=_GRAMMAR[self.engine])
-            asked = f"{part.sql()} {schemas}"
-            if asked not in texts:
-                texts[asked] = translated(part, schemas, self.engine, self.name)
-            return texts[asked]
-
-        def transform(frames: Frames) -> Any:
-            if self.dialect == self.engine:
-                return frames.sql(self._over(views), views)
-            schemas = {view: frames.inputs[name].schema() for name, view in views.items()}
-            return frames.sql(text(query, schemas), views)
-
+        query = _model_query(self.name, self.sql, self.dialect, self.engine)
         attributes = {field.name: getattr(self, field.name) for field in fields(ComputedTable)}
-        attributes["columns"] = self._column_sources() | dict(self.columns)
+        attributes["columns"] = query.column_sources | dict(self.columns)
         attributes["description"] = self.description or f"```sql\n{self.sql.strip()}\n```"
         return DerivedTable(
-            inputs=tuple(views),
-            transform=transform,
-            code_version=self._words(),
+            inputs=tuple(query.views),
+            transform=query.transform,
+            code_version=query.words,
             query=FollowedQuery(
-                views=views,
-                compiled=partial(self._compiled, query),
-                text=text,
-                tree=query,
-                grammar=_GRAMMAR[self.dialect],
+                views=query.views,
+                compiled=query.compiled,
+                text=query.text,
+                tree=query.tree,
+                grammar=query.grammar,
                 dialect=self.dialect,
             ),
             **attributes,
         )
 
-    def _compiled(self, query: exp.Query, schemas: Mapping[str, Schema]) -> DeltaPlan | Refusal:
-        try:
-            tree = typed(query, schemas, self.name, _GRAMMAR[self.dialect])
-        except InvalidInputError as error:
-            return Refusal("", error.message)
-        return compile_deltas(tree, self.engine)
 
-    def _words(self) -> str:
+class _ModelQuery:
+    """The SQL of a model, which many refreshes run: parsed, translated and compiled once.
+
+    Args:
+        name: of the model.
+        sql: the query.
+        dialect: of the query.
+        engine: that runs it.
+
+    Raises:
+        InvalidInputError: the text is no SELECT, or names no table.
+    """
+
+    def __init__(self, name: str, sql: str, dialect: EngineName, engine: EngineName) -> None:
+        self.name, self.sql, self.dialect, self.engine = name, sql, dialect, engine
+        self.grammar = _GRAMMAR[dialect]
+        self.tree, self.views = self._parsed()
+        self._texts: dict[str, str] = {}
+        self._plans: dict[str, DeltaPlan | Refusal] = {}
+
+    def text(self, part: exp.Query, schemas: Mapping[str, Schema]) -> str:
+        """A query over the views as the engine runs it."""
+        if self.dialect == self.engine:
+            return part.sql(dialect=self.grammar)
+        asked = f"{part.sql()} {schemas}"
+        if asked not in self._texts:
+            self._texts[asked] = translated(part, schemas, self.engine, self.name)
+        return self._texts[asked]
+
+    def transform(self, frames: Frames) -> Any:
+        """The query over frames of the tables."""
+        if self.dialect == self.engine:
+            return frames.sql(self._over(), self.views)
+        schemas = {view: frames.inputs[name].schema() for name, view in self.views.items()}
+        return frames.sql(self.text(self.tree, schemas), self.views)
+
+    def compiled(self, schemas: Mapping[str, Schema]) -> DeltaPlan | Refusal:
+        """How the query follows tables of these schemas."""
+        asked = str(schemas)
+        if asked not in self._plans:
+            try:
+                tree = typed(self.tree, schemas, self.name, self.grammar)
+                self._plans[asked] = compile_deltas(tree, self.engine)
+            except InvalidInputError as error:
+                self._plans[asked] = Refusal("", error.message)
+        return self._plans[asked]
+
+    @cached_property
+    def words(self) -> str:
         """The query without comments and white space, which decide nothing."""
-        tokens = sqlglot.tokenize(self.sql, read=_GRAMMAR[self.dialect])
+        tokens = sqlglot.tokenize(self.sql, read=self.grammar)
         return repr((self.dialect, [(token.token_type.name, token.text) for token in tokens]))
 
-    def _query(self) -> tuple[exp.Query, dict[str, str]]:
+    def _parsed(self) -> tuple[exp.Query, dict[str, str]]:
         """The query over views, and the tables that it names with their views."""
         if self.dialect not in ("spark", self.engine):
             raise InvalidInputError(
@@ -113,7 +139,7 @@ class SqlModel(ComputedTable):
                 f"{self.engine}, not of {self.dialect}"
             )
         try:
-            tree = sqlglot.parse_one(self.sql, read=_GRAMMAR[self.dialect])
+            tree = sqlglot.parse_one(self.sql, read=self.grammar)
         except SqlglotError as error:
             raise InvalidInputError(f"the SQL of {self.name} does not parse: {error}") from error
         if not isinstance(tree, exp.Query):
@@ -133,9 +159,10 @@ class SqlModel(ComputedTable):
             check_portable(tree, self.engine, self.name)
         return tree, views
 
-    def _column_sources(self) -> dict[str, list[tuple[str, str]]]:
+    @cached_property
+    def column_sources(self) -> dict[str, list[tuple[str, str]]]:
         """Output column -> the input columns that it is computed from, as the text tells."""
-        dialect = f"{_GRAMMAR[self.dialect]}, normalization_strategy=case_sensitive"
+        dialect = f"{self.grammar}, normalization_strategy=case_sensitive"
         try:
             outputs = lineage(None, self.sql, {}, dialect=dialect)
         except SqlglotError:
@@ -143,15 +170,18 @@ class SqlModel(ComputedTable):
         sources = {name: _sources(node) for name, node in outputs.items()}
         return {name: pairs for name, pairs in sources.items() if pairs}
 
-    def _over(self, views: Mapping[str, str]) -> str:
+    def _over(self) -> str:
         """The text as it was written, with views in place of tables."""
         text, quote = self.sql, "`" if self.dialect == "spark" else '"'
-        tables = _tables(sqlglot.parse_one(self.sql, read=_GRAMMAR[self.dialect]))
+        tables = _tables(sqlglot.parse_one(self.sql, read=self.grammar))
         for table in sorted(tables, key=lambda entry: _span(entry)[0], reverse=True):
             first, last = _span(table)
             alias = "" if table.alias else f" AS {quote}{table.name}{quote}"
-            text = text[:first] + views[_dotted(table)] + alias + text[last + 1 :]
+            text = text[:first] + self.views[_dotted(table)] + alias + text[last + 1 :]
         return text
+
+
+_model_query = lru_cache(maxsize=256)(_ModelQuery)
 
 
 def _sources(output: Node) -> list[tuple[str, str]]:

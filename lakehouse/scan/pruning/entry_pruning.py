@@ -31,6 +31,7 @@ from lakehouse.expressions.bound_filter import (
     Mask,
     Op,
     Values,
+    any_within,
     columns,
     comparable_types,
     compare,
@@ -420,6 +421,10 @@ def _usable(bounds: Values | None, leaf: Leaf) -> Values | None:
 
 def _any_within(leaf: Leaf, lower: Values | None, upper: Values | None, everything: Mask) -> Mask:
     values: tuple[Any, ...] = leaf.value if leaf.op is Op.IN else (leaf.value,)
+    if len(values) > 1:
+        mask = any_within(values, lower, upper, len(everything))
+        if mask is not None:
+            return mask
     if len(values) > _MANY_VALUES:
         below = everything if lower is None else compare(lower, Op.LTE, max(values), null=True)
         above = everything if upper is None else compare(upper, Op.GTE, min(values), null=True)
