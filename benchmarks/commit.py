@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
 from lakehouse.catalog import open_catalog
@@ -37,6 +36,7 @@ from lakehouse.spec.metadata.metadata_json import parse, serialize
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
 from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.storage import LocalStorage
 from lakehouse.storage.location import local_path
 from lakehouse.transaction import Transaction

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -21,6 +20,7 @@ from lakehouse.spec.manifests.data_file import (
     DataFile,
 )
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -9,9 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.utils.config import Config
-from strictyaml import YAMLError
-
 from lakehouse.catalog.catalog_by_uri import kind_of
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.errors import InvalidInputError
@@ -94,7 +91,13 @@ def choose_catalog(
 
 
 def _configured(name: str) -> dict[str, str] | None:
-    """What `.pyiceberg.yaml` and the environment say of a catalog; None if they say nothing."""
+    """What `.pyiceberg.yaml` and the environment say of a catalog; None if they say nothing.
+
+    Here the reader of YAML is imported: a location needs none.
+    """
+    from pyiceberg.utils.config import Config  # noqa: PLC0415
+    from strictyaml import YAMLError  # noqa: PLC0415
+
     try:
         properties = Config().get_catalog_config(name)
     except (ValueError, YAMLError, OSError) as error:

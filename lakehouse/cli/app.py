@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -27,6 +26,9 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
+        # slow to import, and needed here alone
+        from importlib.metadata import version  # noqa: PLC0415
+
         typer.echo(f"lakehouse {version('pylakehouse')}")
         raise typer.Exit
 

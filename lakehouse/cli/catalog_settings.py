@@ -1,15 +1,15 @@
 """Where the command line finds its catalog.
 
-Options first, then `LAKEHOUSE_*` in the environment, then `.lakehouse/warehouse` in the current
-folder.
+Options first, then `LAKEHOUSE_CATALOG`, `LAKEHOUSE_WAREHOUSE`, `LAKEHOUSE_NAME` and
+`LAKEHOUSE_PROPERTIES` (a JSON object of strings), then `.lakehouse/warehouse` in the current
+folder. An empty variable is none.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
-
-from pydantic import ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lakehouse.catalog.catalog_by_uri import kind_of
 from lakehouse.catalog.configured import CatalogChoice, choose_catalog
@@ -17,23 +17,6 @@ from lakehouse.catalog.redaction import HIDDEN, hide_in_urls, is_secret, secrets
 from lakehouse.errors import InvalidInputError
 
 DEFAULT_CATALOG = ".lakehouse/warehouse"
-
-
-class Settings(BaseSettings):
-    """The catalog that the environment names.
-
-    `LAKEHOUSE_CATALOG`, `LAKEHOUSE_WAREHOUSE`, `LAKEHOUSE_NAME` and `LAKEHOUSE_PROPERTIES` (a JSON
-    object of strings).
-    """
-
-    model_config = SettingsConfigDict(
-        env_prefix="LAKEHOUSE_", extra="ignore", hide_input_in_errors=True
-    )
-
-    catalog: str = DEFAULT_CATALOG
-    warehouse: str | None = None
-    name: str | None = None
-    properties: dict[str, str] = {}
 
 
 class CatalogOptions(CatalogChoice):
@@ -63,11 +46,7 @@ def catalog_options(
         InvalidInputError: a property that is not `key=value`, or an unusable `LAKEHOUSE_*`
             variable.
     """
-    try:
-        settings = Settings()
-    except (ValidationError, ValueError) as error:
-        raise InvalidInputError("LAKEHOUSE_PROPERTIES must be a JSON object of strings") from error
-    options = dict(settings.properties)
+    options = _properties(os.environ.get("LAKEHOUSE_PROPERTIES") or "{}")
     for item in properties:
         key, equals, value = item.partition("=")
         if not equals or not key:
@@ -81,11 +60,24 @@ def catalog_options(
             f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name"
         )
     if not warehouse and not (catalog and kind_of(catalog) == "filesystem"):
-        warehouse = settings.warehouse
+        warehouse = os.environ.get("LAKEHOUSE_WAREHOUSE")
     chosen = choose_catalog(
-        catalog or settings.catalog,
+        catalog or os.environ.get("LAKEHOUSE_CATALOG") or DEFAULT_CATALOG,
         warehouse=warehouse,
-        name=name or settings.name,
+        name=name or os.environ.get("LAKEHOUSE_NAME"),
         properties=options,
     )
     return CatalogOptions(chosen.uri, chosen.warehouse, chosen.name, chosen.properties)
+
+
+def _properties(text: str) -> dict[str, str]:
+    """The object of texts that `LAKEHOUSE_PROPERTIES` is; no error shows any of it."""
+    try:
+        properties = json.loads(text)
+    except ValueError:
+        properties = None
+    if not isinstance(properties, dict) or not all(
+        isinstance(value, str) for value in properties.values()
+    ):
+        raise InvalidInputError("LAKEHOUSE_PROPERTIES must be a JSON object of strings")
+    return properties

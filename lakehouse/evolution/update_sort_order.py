@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import (
     AddSortOrder,
@@ -18,6 +16,7 @@ from lakehouse.spec.metadata.table_updates import (
 )
 from lakehouse.spec.partitioning.compatibility import check_sort_order
 from lakehouse.spec.partitioning.partition_terms import parse_sort_term, parse_term
+from lakehouse.spec.partitioning.sort_order import NullOrder, SortDirection, SortField, SortOrder
 
 Nulls = Literal["first", "last"]
 
@@ -31,7 +30,7 @@ class UpdateSortOrder:
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata
-        self._fields: list[SortField] | None = None
+        self._fields: tuple[SortField, ...] | None = None
 
     def asc(self, term: str, *, nulls: Nulls = "first") -> UpdateSortOrder:
         """Then by a column or a transform of one, ascending."""
@@ -43,14 +42,14 @@ class UpdateSortOrder:
 
     def set(self, *terms: str) -> UpdateSortOrder:
         """Sort by exactly these terms: `set("event_ts desc nulls last", "bucket(16, id)")`."""
-        fields = [parse_sort_term(term, self._metadata.schema()) for term in terms]
-        check_sort_order(SortOrder(*fields, order_id=1), self._metadata.schema())
+        fields = tuple(parse_sort_term(term, self._metadata.schema()) for term in terms)
+        check_sort_order(SortOrder(fields, order_id=1), self._metadata.schema())
         self._fields = fields
         return self
 
     def clear(self) -> UpdateSortOrder:
         """Leave new files unsorted."""
-        self._fields = []
+        self._fields = ()
         return self
 
     def sort_order(self) -> SortOrder:
@@ -61,7 +60,7 @@ class UpdateSortOrder:
             if known.fields == self._fields:
                 return known
         taken = {order.order_id for order in self._metadata.sort_orders} | {0}
-        return SortOrder(*self._fields, order_id=max(taken) + 1 if self._fields else 0)
+        return SortOrder(self._fields, order_id=max(taken) + 1 if self._fields else 0)
 
     def changes(self) -> Changes:
         """Requirements and updates; empty when the order is as it was.
@@ -82,6 +81,6 @@ class UpdateSortOrder:
         parsed = parse_term(term, self._metadata.schema())
         null_order = NullOrder.NULLS_FIRST if nulls == "first" else NullOrder.NULLS_LAST
         field = SortField(parsed.source_id, parsed.transform, direction, null_order)
-        check_sort_order(SortOrder(field, order_id=1), self._metadata.schema())
-        self._fields = [*(self._fields or []), field]
+        check_sort_order(SortOrder((field,), order_id=1), self._metadata.schema())
+        self._fields = (*(self._fields or ()), field)
         return self

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortDirection, SortOrder
 from pyiceberg.transforms import BucketTransform, TruncateTransform
 from pyiceberg.types import (
     DateType,
@@ -52,6 +51,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
 from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order
+from lakehouse.spec.partitioning.sort_order import SortDirection, SortOrder
 from lakehouse.spec.schema.iceberg_types import fields_of, find_path
 from lakehouse.spec.table_properties import ENCODING_PREFIX, METRICS_COLUMN_PREFIX, TableProperties
 from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow

@@ -12,7 +12,6 @@ from pathlib import Path
 from unittest import mock
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import IdentityTransform
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
@@ -27,6 +26,7 @@ from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction.operations import file_changes
 from tests.faulty_storage import Fault, FaultyStorage

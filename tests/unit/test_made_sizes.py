@@ -11,7 +11,6 @@ import orjson
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType
 
@@ -22,6 +21,7 @@ from lakehouse.spec.manifests.manifest_encoder import manifest_schema
 from lakehouse.spec.metadata import metadata_json
 from lakehouse.spec.metadata.metadata_json import RECENT, serialize
 from lakehouse.spec.metadata.table_metadata import new_table_metadata, types_of
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.spec.schema.iceberg_types import paths_of, schema_bytes, spelled
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.types.arrow_types import schema_to_arrow

@@ -14,8 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
-from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -52,8 +50,9 @@ from lakehouse.data.conversion.nested_arrays import (
 )
 from lakehouse.data.conversion.safe_casts import without_encoding
 from lakehouse.data.conversion.variant_arrays import is_variant, variants_of_file
-from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
+from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.schema.iceberg_types import VariantType
+from lakehouse.spec.schema.name_mapping import MappedField, parse_name_mapping
 from lakehouse.spec.table_properties import NAME_MAPPING
 from lakehouse.spec.types.arrow_types import field_id_of
 from lakehouse.spec.types.internal_values import constant_array
@@ -102,13 +101,7 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
             file=path,
             column=lacking,
         )
-    try:
-        mapping = parse_mapping_from_json(name_mapping)
-    except (ValidationError, ValueError) as error:
-        raise InvalidPropertyError(
-            f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING
-        ) from error
-    _assign(columns, mapping.root)
+    _assign(columns, parse_name_mapping(name_mapping))
     return _told_apart(columns, path)
 
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -45,6 +44,7 @@ from pyiceberg.types import (
 
 from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
+from lakehouse.spec.partitioning.sort_order import SortOrder
 from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.internal_values import rounded_bounds

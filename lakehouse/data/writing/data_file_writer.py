@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortOrder
 from pyiceberg.transforms import VoidTransform
 
 from lakehouse.data.statistics.column_metrics import MetricsMode, metrics_modes, stored_schema
@@ -28,6 +27,12 @@ from lakehouse.data.writing.shredded_variants import ShreddedVariants
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spec.manifests.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning.partition_terms import partition_path
+from lakehouse.spec.partitioning.sort_order import (
+    UNSORTED_SORT_ORDER,
+    NullOrder,
+    SortDirection,
+    SortOrder,
+)
 from lakehouse.spec.schema.iceberg_types import find_path
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import column_at

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow.compute as pc
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
@@ -39,6 +38,7 @@ from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, Mani
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order, partition_path
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER, SortOrder
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 
@@ -320,7 +320,7 @@ def new_sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortO
     order_wanted = parse_sort_order(options.sort_by, metadata.schema())
     return next(
         (order for order in metadata.sort_orders if order.fields == order_wanted.fields),
-        SortOrder(*order_wanted.fields, order_id=0),
+        replace(order_wanted, order_id=0),
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
@@ -77,6 +76,7 @@ from lakehouse.spec.metadata.table_updates import (
     update_from_json,
 )
 from lakehouse.spec.partitioning.partition_terms import new_sort_order_from_json, spec_from_json
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import parse_format_version
 from lakehouse.storage.storage_protocol import Storage

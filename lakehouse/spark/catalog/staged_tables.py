@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog.catalog_protocol import TableVersion
@@ -30,6 +29,7 @@ from lakehouse.spec.metadata.table_updates import (
     Update,
 )
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.spec.schema.schema_json import assign_fresh_ids
 from lakehouse.table.row_write import RowWrite
 from lakehouse.table.table import Table

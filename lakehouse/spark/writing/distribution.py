@@ -12,6 +12,7 @@ expressions where these can.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
 
@@ -20,7 +21,6 @@ from pyiceberg import transforms as t
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
@@ -32,6 +32,7 @@ from lakehouse.expressions.filter_binding import field_path
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spark.shown_values import stored_array
 from lakehouse.spark.spark_types import quoted
+from lakehouse.spec.partitioning.sort_order import NullOrder, SortDirection, SortField, SortOrder
 from lakehouse.spec.table_properties import TableProperties
 
 # Spark's `hash` starts from 42 and chains: hash(c, x) continues from hash(c). This is the int whose
@@ -61,7 +62,7 @@ def distribute(frame: DataFrame, request: WriteRequest) -> DataFrame:
     keys = [transform_column(field.transform, request.schema, field.source_id) for field in fields]
     if mode == "range":
         order = keys + sort_columns(
-            SortOrder(*order_fields, order_id=request.sort_order.order_id), request.schema
+            replace(request.sort_order, fields=tuple(order_fields)), request.schema
         )
         return frame.repartitionByRange(*order) if order else frame
     names = [f"{_KEY}{position}" for position in range(len(keys))]

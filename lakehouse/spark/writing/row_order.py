@@ -7,12 +7,12 @@ from typing import Any
 
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.types import TimeType, UUIDType
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.reading.table_facts import partition_term
 from lakehouse.spark.spark_types import NANOSECONDS
+from lakehouse.spec.partitioning.sort_order import NullOrder, SortDirection, SortField
 from lakehouse.spec.table_properties import TableProperties
 
 _MOST_ADVISED = 256 << 20

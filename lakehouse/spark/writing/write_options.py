@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyspark.sql import SparkSession
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.session_settings import properties_of_session
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.table.table import Table
 from lakehouse.transaction.table_change import Isolation
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 
 from lakehouse.errors import (
@@ -70,6 +69,7 @@ from lakehouse.spec.partitioning.compatibility import (
     check_spec,
     name_clashes,
 )
+from lakehouse.spec.partitioning.sort_order import SortOrder
 from lakehouse.spec.schema.schema_json import (
     ID_MAX,
     check_column_ids,
@@ -446,7 +446,7 @@ class _MetadataDraft:
         check_sources(order, self._schema())
         taken = {known.order_id for known in self._m.sort_orders} | {0}
         order_id = max(taken) + 1 if order.fields else 0
-        self._set(sort_orders=(*self._m.sort_orders, SortOrder(*order.fields, order_id=order_id)))
+        self._set(sort_orders=(*self._m.sort_orders, replace(order, order_id=order_id)))
         self._last_order = order_id
 
     def set_default_sort_order(self, order_id: int) -> None:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import orjson
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, UnsupportedFeatureError
 from lakehouse.kept_by_bytes import KeptByBytes, Made, MadeOnce, bytes_of
@@ -44,6 +43,7 @@ from lakehouse.spec.partitioning.partition_terms import (
     spec_from_json,
     spec_to_json,
 )
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER, SortOrder
 from lakehouse.spec.schema.iceberg_types import schema_bytes
 from lakehouse.spec.schema.schema_json import schema_from_json, schema_to_json
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import UnknownTransform
 
 from lakehouse.errors import (
@@ -34,6 +33,7 @@ from lakehouse.spec.partitioning.compatibility import (
     check_sort_order,
     check_spec,
 )
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER, SortField, SortOrder
 from lakehouse.spec.schema.iceberg_types import FieldTypes, field_types, schema_bytes
 from lakehouse.spec.schema.schema_json import assign_fresh_ids
 from lakehouse.spec.table_properties import ENCRYPTION_KEY, TableProperties, check_property_texts
@@ -501,7 +501,7 @@ def _fresh_spec(spec: PartitionSpec, new_ids: Mapping[int, int]) -> PartitionSpe
 
 def _fresh_order(sort_order: SortOrder, new_ids: Mapping[int, int]) -> SortOrder:
     return SortOrder(
-        *(
+        tuple(
             SortField(
                 _followed(field.source_id, new_ids),
                 field.transform,

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, TypeAlias
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
 
 from lakehouse.errors import CommitConflictError, CorruptMetadataError
 from lakehouse.spec.json_fields import (
@@ -31,6 +30,7 @@ from lakehouse.spec.partitioning.partition_terms import (
     spec_from_json,
     spec_to_json,
 )
+from lakehouse.spec.partitioning.sort_order import SortOrder
 from lakehouse.spec.schema.schema_json import schema_from_json, schema_to_json
 
 LAST_ADDED = -1

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField, UnknownType
 
 from lakehouse.errors import InvalidPartitionSpecError, InvalidSchemaError
+from lakehouse.spec.partitioning.sort_order import SortField, SortOrder
 from lakehouse.spec.schema.iceberg_types import child_fields, fields_of, is_partitionable
 
 

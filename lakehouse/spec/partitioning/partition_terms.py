@@ -13,13 +13,6 @@ from urllib.parse import quote_plus, unquote
 import numpy as np
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import (
-    UNSORTED_SORT_ORDER_ID,
-    NullOrder,
-    SortDirection,
-    SortField,
-    SortOrder,
-)
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -45,6 +38,13 @@ from lakehouse.spec.json_fields import (
     require_str,
 )
 from lakehouse.spec.partitioning.compatibility import check_sort_order, check_spec
+from lakehouse.spec.partitioning.sort_order import (
+    UNSORTED_SORT_ORDER_ID,
+    NullOrder,
+    SortDirection,
+    SortField,
+    SortOrder,
+)
 from lakehouse.spec.schema.iceberg_types import fields_of
 
 _PARAMETRIC = re.compile(r"(bucket|truncate)\s*\[\s*(\d{1,10})\s*\]")
@@ -128,7 +128,7 @@ def sort_order_from_json(document: Any, where: str = "sort-order") -> SortOrder:
         parsed.append(
             SortField(source_id, transform, SortDirection(direction), NullOrder(null_order))
         )
-    return SortOrder(*parsed, order_id=require_int(document, "order-id", where))
+    return SortOrder(tuple(parsed), order_id=require_int(document, "order-id", where))
 
 
 def new_sort_order_from_json(document: Any, where: str = "sort-order") -> SortOrder:
@@ -359,7 +359,7 @@ def parse_sort_order(terms: Sequence[str], schema: Schema) -> SortOrder:
     if isinstance(terms, str):
         raise InvalidPartitionSpecError(f"sort_by must be a list of terms, not the text {terms!r}.")
     fields = [parse_sort_term(text, schema) for text in terms]
-    order = SortOrder(*fields, order_id=1 if fields else 0)
+    order = SortOrder(tuple(fields), order_id=1 if fields else 0)
     check_sort_order(order, schema)
     return order
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringType, StructType
 
@@ -21,6 +20,7 @@ from lakehouse.data.statistics.column_metrics import (
     round_up_text,
 )
 from lakehouse.errors import InvalidPropertyError
+from lakehouse.spec.partitioning.sort_order import NullOrder, SortDirection, SortField, SortOrder
 
 DEFAULT = MetricsMode(counts=True, bounds=True, length=16)
 
@@ -121,7 +121,8 @@ def test_only_the_first_hundred_columns_infer_a_default():
 
 
 def test_sort_columns_always_have_bounds():
-    order = SortOrder(SortField(source_id=1, transform=IdentityTransform()), order_id=1)
+    by_id = SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
+    order = SortOrder((by_id,), order_id=1)
     assert metrics_modes(SCHEMA, {"write.metadata.metrics.default": "none"}, order)[1] == DEFAULT
 
 

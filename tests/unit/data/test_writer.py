@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import (
     DecimalType,
@@ -32,6 +31,7 @@ from lakehouse.data.writing.data_file_writer import (
     write_data_files,
 )
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError, StorageError
+from lakehouse.spec.partitioning.sort_order import NullOrder, SortDirection, SortField, SortOrder
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.storage_by_scheme import storage_for
 
@@ -106,7 +106,8 @@ def test_split_offsets_are_where_row_groups_start():
 
 
 def test_a_sorted_file_has_many_row_groups_where_these_are_small():
-    order = SortOrder(SortField(1, IdentityTransform()), order_id=3)
+    by_id = SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
+    order = SortOrder((by_id,), order_id=3)
     storage, ids = MemoryStorage(), np.random.default_rng(5).permutation(3000)
     (one,) = write_all(
         pa.table({"id": ids, "x": ids / 7}).to_batches(max_chunksize=97),
@@ -121,8 +122,10 @@ def test_a_sorted_file_has_many_row_groups_where_these_are_small():
 @pytest.mark.parametrize("nulls", list(NullOrder))
 def test_every_file_is_sorted(direction, nulls):
     order = SortOrder(
-        SortField(2, IdentityTransform(), direction, nulls),
-        SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST),
+        (
+            SortField(2, IdentityTransform(), direction, nulls),
+            SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST),
+        ),
         order_id=3,
     )
     rng = np.random.default_rng(5)
@@ -170,9 +173,8 @@ def rank(value, direction, nulls):
 
 def test_sorted_input_is_not_cut_at_the_buffer():
     """Runs that follow each other go on in the same file, up to the target size."""
-    order = SortOrder(
-        SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=1
-    )
+    by_id = SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST)
+    order = SortOrder((by_id,), order_id=1)
     batches = (rows(1000, start).to_batches()[0] for start in range(0, 50_000, 1000))
     (one,) = write_all(
         batches,

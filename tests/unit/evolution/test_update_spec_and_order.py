@@ -159,10 +159,10 @@ class TestSortOrder:
     def test_set_append_and_clear(self):
         base = table()
         after = applied(base, UpdateSortOrder(base).asc("ts").desc("bucket(4, id)", nulls="first"))
-        assert [str(field) for field in after.sort_order().fields] == [
-            "2 ASC NULLS FIRST",
-            "bucket[4](1) DESC NULLS FIRST",
-        ]
+        assert [
+            f"{field.transform}({field.source_id}) {field.direction} {field.null_order}"
+            for field in after.sort_order().fields
+        ] == ["identity(2) ASC NULLS FIRST", "bucket[4](1) DESC NULLS FIRST"]
         assert after.default_sort_order_id == 1
         cleared = applied(after, UpdateSortOrder(after).clear())
         assert cleared.default_sort_order_id == 0

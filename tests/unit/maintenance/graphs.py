@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, snapshot_list
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 

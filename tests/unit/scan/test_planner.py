@@ -9,7 +9,6 @@ import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
@@ -41,6 +40,7 @@ from lakehouse.spec.metadata.table_metadata import (
     snapshot_list,
     types_of,
 )
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.storage.memory import MemoryStorage
 
 SCHEMA = Schema(

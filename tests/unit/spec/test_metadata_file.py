@@ -129,7 +129,7 @@ def test_v1_is_read_with_the_defaults_of_the_spec():
     assert metadata.snapshot(6).manifest_list == ""
     assert metadata.snapshot(7).sequence_number == 0
     assert metadata.ref("main").snapshot_id == 7
-    assert metadata.sort_order().is_unsorted
+    assert metadata.sort_order().fields == ()
 
 
 def test_v1_is_written_as_v1_for_v1_readers():

@@ -5,7 +5,6 @@ from decimal import Decimal
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -35,6 +34,7 @@ from lakehouse.spec.partitioning.partition_terms import (
     partition_path,
     partition_type,
 )
+from lakehouse.spec.partitioning.sort_order import NullOrder, SortDirection
 from tests.unit.spec.samples import schema
 
 COLUMNS = schema()

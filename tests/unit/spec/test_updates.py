@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, UnknownTransform
 from pyiceberg.types import LongType, NestedField, StringType, UnknownType
 
@@ -21,6 +20,8 @@ from lakehouse.errors import (
 from lakehouse.spec.metadata import table_updates as up
 from lakehouse.spec.metadata.metadata_draft import apply_updates, expired_metadata_files
 from lakehouse.spec.metadata.snapshot import SnapshotLogEntry, SnapshotRef
+from lakehouse.spec.partitioning.partition_terms import parse_sort_order
+from lakehouse.spec.partitioning.sort_order import SortOrder
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
 
 
@@ -281,7 +282,7 @@ class TestSpecsAndOrders:
             )
 
     def test_sort_orders(self):
-        order = SortOrder(SortField(1, IdentityTransform()), order_id=7)
+        order = parse_sort_order(["id"], table().schema())
         after = commit(table(), up.AddSortOrder(order), up.SetDefaultSortOrder())
         assert after.default_sort_order_id == 1
         again = commit(after, up.AddSortOrder(SortOrder(order_id=0)), up.SetDefaultSortOrder())
