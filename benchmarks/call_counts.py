@@ -114,7 +114,11 @@ def spark_journeys(folder: str) -> dict[str, dict[str, object]]:
     )
     spark = build_session("call_counts", catalogs={"lake": f"file://{folder}/ingested"})
     work = Workplace(
-        lake, spark, str(landing.parent), dt.date(2026, 1, 31), RunStamp("run", "raw/events")
+        lake,
+        lambda: spark,
+        str(landing.parent),
+        dt.date(2026, 1, 31),
+        RunStamp("run", "raw/events"),
     )
 
     def ingest() -> None:

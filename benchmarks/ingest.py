@@ -94,7 +94,7 @@ def compared(
 
     def ours() -> None:
         lake = load_catalog(f"file://{root}/{name}-{next(numbers)}")
-        work = Workplace(lake, spark, str(landing), TODAY, RunStamp("run", "raw/events"))
+        work = Workplace(lake, lambda: spark, str(landing), TODAY, RunStamp("run", "raw/events"))
         days = index_landing(work, source).days
         taken = ingest_days(work, source, days, "increment", lambda _snapshot, _days: ())
         assert taken.counts.rows == taken.counts.lines > 0

@@ -20,12 +20,11 @@ import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, MonthTransform, YearTransform
-from pyspark.sql import SparkSession
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
-from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.ingestion.workers.workers import Workers
 from lakehouse.maintenance.shown_plan import Progress, no_progress
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
@@ -87,7 +86,7 @@ class Duplicates:
 
 
 def find_duplicates(
-    spark: SparkSession,
+    workers: Workers,
     new: Sequence[DataFile],
     present: Sequence[FileScanTask],
     comparison: Comparison,
@@ -96,7 +95,7 @@ def find_duplicates(
     """Rows of new files that repeat an event: of the table, or of a file that landed earlier.
 
     Args:
-        spark: the session.
+        workers: who compares.
         new: data files that are not committed.
         present: the rows of their days that are in the table and stay.
         comparison: how.
@@ -109,9 +108,9 @@ def find_duplicates(
     def compare(parts: Sequence[_Part], _task: str) -> list[Duplicates]:
         return [_compared(part, comparison) for part in parts]
 
-    groups = in_tasks(spark, list(_parts(new, present, comparison.read)))
+    groups = in_tasks(2 * workers.tasks(), list(_parts(new, present, comparison.read)))
     reported = partial(progress, "tasks of comparing rows")
-    for compared in chain.from_iterable(on_workers(spark, groups, compare, reported)):
+    for compared in chain.from_iterable(workers.results(groups, compare, reported)):
         for path, positions in compared.positions.items():
             duplicates.positions.setdefault(path, []).extend(positions)
         duplicates.counts.update(compared.counts)
@@ -119,7 +118,7 @@ def find_duplicates(
 
 
 def without_duplicates(
-    spark: SparkSession,
+    workers: Workers,
     files: Sequence[DataFile],
     duplicates: Duplicates,
     comparison: Comparison,
@@ -138,7 +137,7 @@ def without_duplicates(
         ]
 
     reported = partial(progress, "tasks of writing files without duplicates")
-    made = on_workers(spark, in_tasks(spark, affected), rewrite, reported)
+    made = workers.results(in_tasks(2 * workers.tasks(), affected), rewrite, reported)
     storage_for(comparison.location, comparison.properties).delete(
         [file.file_path for file in affected]
     )
@@ -146,12 +145,12 @@ def without_duplicates(
     return untouched + list(chain.from_iterable(made))
 
 
-def in_tasks(spark: SparkSession, items: Sequence[Item]) -> list[Sequence[Item]]:
-    """Items in groups that keep every core busy: a task of its own costs each a tenth of a second.
+def in_tasks(most: int, items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Items in so many groups at most: a task of its own costs each a tenth of a second in Spark.
 
     Each task is sent all items.
     """
-    count = min(len(items), 4 * spark.sparkContext.defaultParallelism)
+    count = min(len(items), most)
     return [items[len(items) * at // count : len(items) * (at + 1) // count] for at in range(count)]
 
 

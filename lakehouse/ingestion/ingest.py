@@ -99,7 +99,7 @@ from lakehouse.ingestion.workers.worker_stages import (
     identity_columns,
     second_pass,
 )
-from lakehouse.ingestion.workplace import Workplace
+from lakehouse.ingestion.workplace import Workplace, text_bytes
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -192,10 +192,11 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         return IndexOutcome(
             ledger.current_snapshot(), 0, 0, 0, file_problems(ledger), pending_days(ledger)
         )
+    read = [file for file in fresh if file.refused is None]
     result = first_pass(
-        work.spark,
+        work.workers(source, text_bytes(read)),
         work.reader(source),
-        [file for file in fresh if file.refused is None],
+        read,
         _files_of(quarantine_table(work.lake, source)),
         work.progress,
     )
@@ -350,7 +351,7 @@ def _write(
 ) -> tuple[list[LedgerRow], tuple[CheckOutcome, ...]]:
     raw, quarantine = work.lake.load_table(source.table), quarantine_table(work.lake, source)
     taken = second_pass(
-        work.spark,
+        work.workers(source, text_bytes({task.file for task in plan.tasks})),
         work.reader(source),
         plan.tasks,
         columns,
@@ -495,11 +496,11 @@ def _without_duplicates(
         if plan.replace or metadata.current_snapshot_id is None
         else list(raw.scan(event_ts_in(plan.days)).plan().tasks)
     )
-    duplicates = find_duplicates(work.spark, taken.rows, present, comparison, work.progress)
+    compared = [*taken.rows, *(task.data_file for task in present)]
+    workers = work.workers(source, sum(file.file_size_in_bytes for file in compared))
+    duplicates = find_duplicates(workers, taken.rows, present, comparison, work.progress)
     if duplicates.positions:
-        taken.rows = without_duplicates(
-            work.spark, taken.rows, duplicates, comparison, work.progress
-        )
+        taken.rows = without_duplicates(workers, taken.rows, duplicates, comparison, work.progress)
     return {
         place: LineCount(
             lines=lines,

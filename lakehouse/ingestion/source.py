@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakehouse.errors import InvalidInputError
@@ -26,6 +26,7 @@ RESERVED_COLUMNS = (EVENT_TS, LANDING_FILE, LANDING_LINE)
 
 Format = Literal["auto", "jsonl", "csv"]
 TimeUnit = Literal["iso", "s", "ms", "us", "epoch"]
+Engine = Literal["auto", "spark", "python"]
 DriftPolicy = Literal["evolve", "quarantine"]
 
 COLUMN_TYPES = (
@@ -154,6 +155,9 @@ class Source:
             `landing_line`, which stay as they are) to rows of the raw table, which gets the columns
             that are added. Lines that it leaves out, or returns with a text in the column
             `quarantine_reason`, are quarantined. None: rows stay as typed.
+        engine: who reads, writes and checks: `spark`; `python`, the process of the run; `auto`: the
+            process up to 64 MiB of text (packed files count eight times), and Spark what is more,
+            or has a transform.
         quarantined_percent_max: a warning is raised above this share of quarantined lines of a day.
         max_rejected: a run that would quarantine more percent of its lines fails before it
             publishes anything, and says why; of fewer than 100 lines, more than half.
@@ -183,6 +187,7 @@ class Source:
     nanoseconds: Literal["reject", "cut"] = "reject"
     rescue: str | None = None
     transform: Callable[[DataFrame], DataFrame] | None = None
+    engine: Engine = "auto"
     quarantined_percent_max: float = 1.0
     max_rejected: float = 5.0
     fresh_within: timedelta | None = None
@@ -203,6 +208,16 @@ class Source:
         if self.last_day is not None and self.last_day < self.first_day:
             raise InvalidInputError(
                 f"{where}: last_day {self.last_day} is before first_day {self.first_day}"
+            )
+        if self.engine not in (engines := get_args(Engine)):
+            raise InvalidInputError(
+                f"{where}: engine={self.engine!r} is none of {', '.join(engines)}", option="engine"
+            )
+        if self.engine == "python" and self.transform is not None:
+            raise InvalidInputError(
+                f"{where}: engine='python' cannot run the transform, which is a program of Spark: "
+                "say engine='auto' or 'spark'",
+                option="engine",
             )
         if self.buckets < 1:
             raise InvalidInputError(f"{where}: buckets must be at least 1, not {self.buckets}")

@@ -32,6 +32,7 @@ from lakehouse.ingestion.source import (
 )
 from lakehouse.ingestion.source_tables import COMPUTED_DOC
 from lakehouse.ingestion.workers.row_pass import TakenRows
+from lakehouse.ingestion.workers.workers import SparkWorkers
 from lakehouse.ingestion.workplace import Workplace
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.spark_types import to_iceberg_schema
@@ -157,7 +158,7 @@ def _frame(
     schema = rows_schema(columns, source.rescue)
     request = reading(ReadRequest.of(raw.metadata, raw.metadata.schema()), schema.names)
     location, properties = raw.location, dict(raw.storage.properties)
-    groups = in_tasks(work.spark, files)
+    groups = in_tasks(2 * SparkWorkers(work.spark).tasks(), files)
 
     def run(batches: Batches) -> Batches:
         storage = storage_for(location, properties)

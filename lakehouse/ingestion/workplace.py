@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 from pyspark.sql import SparkSession
 
-from lakehouse.ingestion.landing_ledger import landing_folder
+from lakehouse.ingestion.landing_ledger import LandingFile, landing_folder
 from lakehouse.ingestion.run_log import Say, silent
 from lakehouse.ingestion.source import Source
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.ingestion.workers.landing_reader import LandingReader
+from lakehouse.ingestion.workers.workers import SparkWorkers, ThisProcess, Workers
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Progress, no_progress
 from lakehouse.storage.storage_by_scheme import storage_for
+
+FEW_BYTES = 64 << 20
+"""What is read without Spark: its session and its workers would take longer to start."""
+_PACKED = (".gz", ".zst", ".bz2", ".snappy", ".zip", ".parquet", ".avro")
+_UNPACKED = 8
+
+
+def text_bytes(files: Iterable[LandingFile]) -> int:
+    """How much text files are, about: packed ones, told by their names, are several times as much.
+
+    >>> text_bytes([LandingFile("a.json", 100, 0), LandingFile("b.json.gz", 100, 0)])
+    900
+    """
+    return sum(
+        file.size_bytes * (_UNPACKED if file.path.lower().endswith(_PACKED) else 1)
+        for file in files
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +42,42 @@ class Workplace:
 
     Attributes:
         lake: the tables.
-        spark: does the reading and writing.
+        session: gives Spark's, which does the reading and writing of all but a little.
         landing_root: where the landing folders are.
         today: the last day that events may have when a source names none.
         stamp: the step that ingests.
         say: takes a line of the log.
         progress: called while workers read: stage, tasks done, tasks in all.
+        engines: those that did some of the work.
     """
 
     lake: Lakehouse
-    spark: SparkSession
+    session: Callable[[], SparkSession]
     landing_root: str
     today: date
     stamp: RunStamp
     say: Say = silent
     progress: Progress = no_progress
+    engines: set[str] = field(default_factory=set)
+
+    @property
+    def spark(self) -> SparkSession:
+        """Spark's session, which starts with the first use."""
+        self.engines.add("spark")
+        return self.session()
+
+    def by_spark(self, source: Source, size_bytes: int) -> bool:
+        """Whether Spark does work on so many bytes of a source, and not this process."""
+        if source.engine == "auto":
+            return source.transform is not None or size_bytes > FEW_BYTES
+        return source.engine == "spark"
+
+    def workers(self, source: Source, size_bytes: int) -> Workers:
+        """Who does it."""
+        if self.by_spark(source, size_bytes):
+            return SparkWorkers(self.spark)
+        self.engines.add("python")
+        return ThisProcess()
 
     def reader(self, source: Source) -> LandingReader:
         """Opens the source's files on the workers."""

@@ -168,7 +168,7 @@ class Pipeline:
                         "to replay"
                     )
                 step = RunStamp("replay", lineage.asset_key)
-                work = Workplace(lake, session(), self.landing_root, today(), step)
+                work = Workplace(lake, session, self.landing_root, today(), step)
                 again = rows_at(work, source, days, ledger_id, lineage.snapshot_id)
                 return Recomputed(again, event_ts_in(days))
         for derived in self.derived:

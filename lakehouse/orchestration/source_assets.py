@@ -179,7 +179,7 @@ class SourceAssets:
         ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
             work = Workplace(
                 lakehouse.lake(),
-                spark.spark_session,
+                lambda: spark.spark_session,
                 lakehouse.landing,
                 today(),
                 stamp(context, key),
@@ -256,7 +256,7 @@ class SourceAssets:
         ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
             work = Workplace(
                 lakehouse.lake(),
-                spark.spark_session,
+                lambda: spark.spark_session,
                 lakehouse.landing,
                 today(),
                 stamp(context, self.raw_key),
@@ -274,12 +274,16 @@ class SourceAssets:
 
         def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
             work.say("staged; checking the rows before publication")
-            raw = work.lake.load_table(source.table)
-            frame: Any = raw.scan(event_ts_in(days), snapshot_id=snapshot.snapshot_id).to_spark(
-                work.spark
+            names = [EVENT_TS, LANDING_FILE, LANDING_LINE, *source.natural_key]
+            rows = work.lake.load_table(source.table).scan(
+                event_ts_in(days), list(dict.fromkeys(names)), snapshot_id=snapshot.snapshot_id
             )
-            names = (EVENT_TS, LANDING_FILE, LANDING_LINE)
-            frame = frame.select(*names, *(f"`{name}`" for name in source.natural_key)).persist()
+            size = sum(file.file_size_in_bytes for file in rows.plan().files)
+            if not work.by_spark(source, size):
+                work.engines.add("python")
+                return validate_days(rows.to_arrow(), self.suites, source.table, days, EVENT_TS)
+            frame: Any = rows.to_spark(work.spark)
+            frame = frame.persist()
             try:
                 return validate_days(frame, self.suites, source.table, days, EVENT_TS)
             finally:
@@ -380,6 +384,7 @@ class SourceAssets:
                 ),
                 **{f"lakehouse/run_{name}": number for name, number in counts.items()},
                 "lakehouse/run_days": len(outcome.days),
+                **by_engines(work),
                 **({"lakehouse/schema_drift": ", ".join(drift)} if drift else {}),
             },
         )
@@ -449,6 +454,11 @@ class SourceAssets:
         )
 
 
+def by_engines(work: Workplace) -> dict[str, str]:
+    """What did the work of a step, for its materialization; nothing where there was none."""
+    return {"lakehouse/engine": ", ".join(sorted(work.engines))} if work.engines else {}
+
+
 def reasons_table(reasons: Mapping[str, int]) -> dg.MarkdownMetadataValue:
     """Why lines are in quarantine, the commonest first."""
     shown = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_REASONS_SHOWN]
@@ -487,6 +497,7 @@ def _ledger_result(
             "lakehouse/undated_lines": outcome.undated,
             **({REASONS: reasons_table(outcome.reasons)} if outcome.reasons else {}),
             "lakehouse/pending_days": len(outcome.days),
+            **by_engines(work),
         },
         check_results=[
             dg.AssetCheckResult(

@@ -9,7 +9,7 @@ import os
 import pyarrow as pa
 import pytest
 
-from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.ingestion.workers.workers import SparkWorkers
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.spark import worker_tasks
 from tests.integration.spark_support import lake
@@ -27,10 +27,10 @@ def test_a_worker_does_not_search_its_modules_for_cycles_after_each_task(spark, 
     def work(_item: int, _task: str) -> tuple[int, int, int]:
         return os.getpid(), gc.get_freeze_count(), len(gc.get_objects())
 
-    on_workers(spark, range(4), work)
-    on_workers(spark, range(4), load)
+    SparkWorkers(spark).results(range(4), work)
+    SparkWorkers(spark).results(range(4), load)
     seen: dict[int, list[tuple[int, int]]] = {}
-    for pid, spared, searched in on_workers(spark, range(12), work):
+    for pid, spared, searched in SparkWorkers(spark).results(range(12), work):
         seen.setdefault(pid, []).append((spared, searched))
     again = [one for tasks in seen.values() for one in tasks[1:]]
     assert again

@@ -21,7 +21,7 @@ from lakehouse.ingestion.ingest import (
 )
 from lakehouse.ingestion.ingest_plan import Mode, combined
 from lakehouse.ingestion.landing_ledger import LedgerRow
-from lakehouse.ingestion.source import Column, EventTime, Source
+from lakehouse.ingestion.source import Column, Engine, EventTime, Source
 from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.ingestion.workplace import Workplace
@@ -111,7 +111,7 @@ class Pipe:
 
     def work(self, run_id: str | None = None) -> Workplace:
         stamp = RunStamp(run_id or f"run{next(_run_numbers)}", "raw/events")
-        return Workplace(self.lake, self.spark, self.landing, TODAY, stamp)
+        return Workplace(self.lake, lambda: self.spark, self.landing, TODAY, stamp)
 
     def index(self, run_id: str | None = None) -> IndexOutcome:
         return index_landing(self.work(run_id), self.source)
@@ -147,6 +147,19 @@ class Pipe:
         assert (counts.lines, counts.rows, counts.quarantined) == (landed, rows, quarantined)
 
 
+BY_EACH_ENGINE = pytest.mark.parametrize(
+    "engine", ["python", pytest.param("spark", marks=pytest.mark.spark)]
+)
+"""Ingests by the test's process, and by Spark."""
+
+
 @pytest.fixture
-def pipe(tmp_path: Path, spark: object) -> Pipe:
-    return Pipe(tmp_path, spark)
+def engine(spark: object) -> str:
+    """As a source has it that names none."""
+    return "auto"
+
+
+@pytest.fixture
+def pipe(request: pytest.FixtureRequest, tmp_path: Path, engine: Engine) -> Pipe:
+    spark = None if engine == "python" else request.getfixturevalue("spark")
+    return Pipe(tmp_path, spark, replace(EVENTS, engine=engine))

@@ -261,7 +261,7 @@ def edits(file: Path, folder: Path) -> World:
     try:
         stamp = RunStamp("cells", "raw/wiki_edits")
         last = WIKI_EDITS.last_day
-        work = Workplace(lake, spark, str(folder / "landing"), last or date.max, stamp)
+        work = Workplace(lake, lambda: spark, str(folder / "landing"), last or date.max, stamp)
         days = index_landing(work, WIKI_EDITS).days
         taken = ingest_days(work, WIKI_EDITS, days, "increment", lambda _snapshot, _days: ())
     finally:

@@ -23,7 +23,7 @@ from lakehouse.ingestion.redefined_source import source_changes, source_definiti
 from lakehouse.ingestion.rescued_columns import fill_columns
 from lakehouse.ingestion.source_tables import raw_table
 from lakehouse.orchestration import Column, EventTime, Source
-from tests.orchestration.conftest import Pipe, event, june
+from tests.orchestration.conftest import BY_EACH_ENGINE, Pipe, event, june
 from tests.orchestration.test_rescue import FED, exact, read
 
 COLUMNS = (
@@ -151,7 +151,7 @@ def test_a_changed_alias_is_told() -> None:
     assert "Column('number', 'long', aliases=('n',))" in said
 
 
-@pytest.mark.spark
+@BY_EACH_ENGINE
 def test_a_feed_that_renames_its_fields_is_one_table(pipe: Pipe) -> None:
     """Key, event time and value are renamed, and a field comes that differs by case."""
     old = [event(n, 1) for n in range(1, 60)]
@@ -179,6 +179,7 @@ def test_a_feed_that_renames_its_fields_is_one_table(pipe: Pipe) -> None:
     assert strict.rows("id", "user", "amount") == [(n, f"u{n % 5}", n) for n in range(1, 120)]
 
 
+@BY_EACH_ENGINE
 def test_nanoseconds_of_landing_files_arrive_and_come_back_as_written(pipe: Pipe) -> None:
     """JSON, CSV and Parquet; the event time is the same field; in format version 3, partitioned."""
     kinds = {"id": "string", "ts": "timestamp_ns", "seen": "timestamptz_ns"}

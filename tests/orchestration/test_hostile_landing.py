@@ -22,7 +22,7 @@ from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.event_time import EventClock
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.ingestion.source import Column
-from tests.orchestration.conftest import EVENTS, TODAY, Pipe, event, june
+from tests.orchestration.conftest import BY_EACH_ENGINE, EVENTS, TODAY, Pipe, event, june
 
 MEBIBYTE = 1 << 20
 TIME = '{"id":1,"ts":"2026-06-01T00:00:00Z","user":"u",'
@@ -143,6 +143,7 @@ def test_a_small_file_exhausts_no_worker(indexed: dict[str, dict], name: str) ->
     assert found["mebibytes"] < 1_000
 
 
+@BY_EACH_ENGINE
 def test_what_is_no_file_of_the_feed_is_never_opened_and_breaks_nothing(pipe: Pipe) -> None:
     """Held fixed: one good file. Varied: what lies beside it."""
     pipe.land("good.jsonl.gz", [event(1, 1)])

@@ -9,11 +9,12 @@ from datetime import date
 from lakehouse.ingestion.ingest import index_landing, ingest_days
 from lakehouse.ingestion.ingest_log import days_written
 from lakehouse.ingestion.landing_ledger import LineCount
-from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.ingestion.workers.workers import SparkWorkers
 from lakehouse.ingestion.workplace import Workplace
-from tests.orchestration.conftest import Pipe, event, june
+from tests.orchestration.conftest import BY_EACH_ENGINE, Pipe, event, june
 
 
+@BY_EACH_ENGINE
 def test_an_ingestion_says_what_it_takes_and_what_became_of_each_day(pipe: Pipe) -> None:
     pipe.land("a.jsonl.gz", [event(n, 1) for n in range(5)] + [b"not json", event(1, 1)])
     pipe.land("b.jsonl.gz", [event(10 + n, 2) for n in range(3)] + [event(99, 2, id=None)])
@@ -55,6 +56,7 @@ def test_an_ingestion_says_what_it_takes_and_what_became_of_each_day(pipe: Pipe)
     ]
 
 
+@BY_EACH_ENGINE
 def test_reasons_are_counted_as_the_quarantine_has_them(pipe: Pipe) -> None:
     pipe.land("a.jsonl.gz", [event(n, 1) for n in range(3)] + [event(9, 1, amount="many")] * 2)
     said: list[str] = []
@@ -83,7 +85,7 @@ def test_progress_counts_the_tasks_of_its_own_job_and_leaves_the_session_as_it_w
     seen: list[tuple[int, int]] = []
     try:
         work: Callable[[int, str], int] = lambda item, task: item * item  # noqa: E731
-        found = on_workers(pipe.spark, range(7), work, lambda *one: seen.append(one))
+        found = SparkWorkers(pipe.spark).results(range(7), work, lambda *one: seen.append(one))
         assert context.getLocalProperty("spark.jobGroup.id") == "mine"
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)

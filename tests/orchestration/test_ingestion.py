@@ -1,4 +1,4 @@
-"""Ingestion on Spark: no line is lost, none is doubled, whatever lands and whatever dies."""
+"""Ingestion: no line is lost, none is doubled, whatever lands and whatever dies."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from lakehouse.ingestion.landing_ledger import ledger_to_arrow
 from lakehouse.ingestion.source import Column, EventTime
 from lakehouse.ingestion.source_tables import source_columns
 from lakehouse.table import Table
-from tests.orchestration.conftest import Pipe, event, june
+from tests.orchestration.conftest import BY_EACH_ENGINE, Pipe, event, june
 
-pytestmark = pytest.mark.spark
+pytestmark = BY_EACH_ENGINE
 WIKI = (
     Path(
         os.environ.get(
@@ -432,10 +432,11 @@ def test_a_run_that_dies_before_the_ledger_knows_doubles_nothing(
     not WIKI.exists(),
     reason=f"{WIKI.name} is not beside the checkout (LAKEHOUSE_SHARED_DATA names its folder)",
 )
-def test_a_second_source_by_definition_alone(tmp_path: Path, spark: object) -> None:
+def test_a_second_source_by_definition_alone(pipe: Pipe) -> None:
     from assets.wiki.source import WIKI_EDITS
 
-    pipe = Pipe(tmp_path, spark, WIKI_EDITS)
+    source = replace(WIKI_EDITS, engine=pipe.source.engine)
+    pipe = Pipe(pipe.root / "wiki", pipe.spark, source)
     shutil.copyfile(WIKI, pipe.folder / WIKI.name)
     found = pipe.index()
     assert (found.files, found.lines, len(found.days)) == (1, 39_244, 46)

@@ -18,7 +18,7 @@ from lakehouse.ingestion.reading.file_parts import (
     read_chunks,
 )
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
-from lakehouse.ingestion.workers import large_files, worker_stages
+from lakehouse.ingestion.workers import large_files, worker_stages, workers
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 from tests.orchestration.test_fuzzed_landing import (
     CLOCK,
@@ -170,7 +170,7 @@ def test_large_files_land_as_small_ones_do(
     for pipe in (whole, cut_up):
         if pipe is cut_up:
             monkeypatch.setattr(large_files, "PART_BYTES_MIN", 1 << 10)
-            monkeypatch.setattr(large_files, "TASK_BYTES", 20 << 10)
+            monkeypatch.setattr(workers, "TASK_BYTES", 20 << 10)
             monkeypatch.setattr(worker_stages, "large_file_parts", large_file_parts)
         landed = land(pipe)
         assert pipe.index().problems.keys() == {"3.jsonl"}

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
-from pyspark.sql import SparkSession
-
 from lakehouse.errors import StorageError
 from lakehouse.ingestion.landing_ledger import LandingFile
 from lakehouse.ingestion.reading.file_parts import (
@@ -17,29 +15,22 @@ from lakehouse.ingestion.reading.file_parts import (
     parts_of,
 )
 from lakehouse.ingestion.workers.landing_reader import LandingReader
-from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.ingestion.workers.workers import Workers
 from lakehouse.maintenance.shown_plan import Progress, no_progress
 
-TASK_BYTES = 32 << 20
-"""What a task reads when there is much to read."""
 PART_BYTES_MIN = 8 << 20
 """A task of its own is not worth less."""
 
 
-def task_count(files: Sequence[LandingFile], parallelism: int) -> int:
-    """How many tasks keep every core busy, more when there is much to read."""
-    return max(2 * parallelism, sum(file.size_bytes for file in files) // TASK_BYTES)
-
-
 def large_file_parts(
-    spark: SparkSession,
+    workers: Workers,
     reader: LandingReader,
     files: Sequence[LandingFile],
     progress: Progress = no_progress,
 ) -> dict[LandingFile, list[FilePart]]:
     """The parts of those among the files that are large and can be read in parts."""
-    count = task_count(files, spark.sparkContext.defaultParallelism)
-    size = max(PART_BYTES_MIN, sum(file.size_bytes for file in files) // count)
+    total = sum(file.size_bytes for file in files)
+    size = max(PART_BYTES_MIN, total // workers.tasks(total))
     spans = {
         file: [
             range(start, min(start + size, file.size_bytes))
@@ -54,9 +45,9 @@ def large_file_parts(
         return [_shown(reader, file, span) for file, span in group]
 
     # a task takes longer to start than to count the lines of its part
-    few = min(len(items), 2 * spark.sparkContext.defaultParallelism)
+    few = min(len(items), workers.tasks())
     groups = [items[len(items) * at // few : len(items) * (at + 1) // few] for at in range(few)]
-    counted = on_workers(spark, groups, run, partial(progress, "tasks of counting lines"))
+    counted = workers.results(groups, run, partial(progress, "tasks of counting lines"))
     shown = chain.from_iterable(counted)
     parts = {
         file: parts_of([next(shown) for _ in ranges], file.size_bytes)

@@ -1,4 +1,4 @@
-"""The two passes over landing files, on Spark's workers."""
+"""The two passes over landing files, by whoever does the work."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from lakehouse.ingestion.workers.index_pass import (
     joined,
 )
 from lakehouse.ingestion.workers.landing_reader import LandingReader
-from lakehouse.ingestion.workers.large_files import large_file_parts, task_count
-from lakehouse.ingestion.workers.on_workers import on_workers
+from lakehouse.ingestion.workers.large_files import large_file_parts
 from lakehouse.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.ingestion.workers.row_pass import (
     FileTask,
@@ -36,6 +35,7 @@ from lakehouse.ingestion.workers.row_pass import (
     row_batches,
     take_rows,
 )
+from lakehouse.ingestion.workers.workers import SparkWorkers, Workers
 from lakehouse.maintenance.shown_plan import Progress, no_progress
 from lakehouse.spark.worker_tasks import Batches, map_batches
 
@@ -44,18 +44,18 @@ _MODIFIED, _RANK = "__modified_ms", "__rank"
 
 
 def first_pass(
-    spark: SparkSession,
+    workers: Workers,
     reader: LandingReader,
     files: Sequence[LandingFile],
     quarantine: TableFiles,
     progress: Progress = no_progress,
 ) -> IndexedFiles:
     """Index files."""
-    parts = large_file_parts(spark, reader, files, progress)
+    parts = large_file_parts(workers, reader, files, progress)
     whole = [FilePiece(file) for file in files if file not in parts]
     pieces = [[FilePiece(file, part)] for file, cut in parts.items() for part in cut]
-    groups = grouped(whole, _parallelism(spark))
-    done = _indexed(spark, reader, [*groups, *pieces], quarantine, progress)
+    groups = grouped(whole, workers)
+    done = _indexed(workers, reader, [*groups, *pieces], quarantine, progress)
     of_parts, done = iter(done[len(groups) :]), done[: len(groups)]
     again: list[list[FilePiece]] = []
     for file, cut in parts.items():
@@ -67,7 +67,7 @@ def first_pass(
             continue
         again.append([FilePiece(file)])
         quarantine.storage.delete([reject.file_path for reject in rejects])
-    done += _indexed(spark, reader, again, quarantine, progress)
+    done += _indexed(workers, reader, again, quarantine, progress)
     indexed = IndexedFiles()
     for result in done:
         indexed.files += result.files
@@ -76,7 +76,7 @@ def first_pass(
 
 
 def _indexed(
-    spark: SparkSession,
+    workers: Workers,
     reader: LandingReader,
     groups: list[list[FilePiece]],
     quarantine: TableFiles,
@@ -85,11 +85,11 @@ def _indexed(
     def run(group: list[FilePiece], task: str) -> IndexedFiles:
         return index_files(group, reader, quarantine, task)
 
-    return on_workers(spark, groups, run, partial(progress, "tasks of indexing"))
+    return workers.results(groups, run, partial(progress, "tasks of indexing"))
 
 
 def second_pass(
-    spark: SparkSession,
+    workers: Workers,
     reader: LandingReader,
     tasks: Sequence[FileTask],
     columns: Sequence[Column],
@@ -103,8 +103,8 @@ def second_pass(
         return take_rows(group, reader, columns, raw, quarantine, task)
 
     taken = TakenRows()
-    groups = _groups(spark, reader, tasks, progress)
-    for rows in on_workers(spark, groups, run, partial(progress, "tasks of writing rows")):
+    groups = _groups(workers, reader, tasks, progress)
+    for rows in workers.results(groups, run, partial(progress, "tasks of writing rows")):
         taken.add(rows)
     return taken
 
@@ -117,7 +117,7 @@ def distinct_rows(
     transform: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
     """The rows of files, transformed, each event once, as a frame: what ingestion would write."""
-    groups = _groups(spark, reader, tasks)
+    groups = _groups(SparkWorkers(spark), reader, tasks)
     schema = rows_schema(columns, reader.source.rescue)
 
     def run(batches: Batches) -> Batches:
@@ -149,27 +149,26 @@ def identity_columns(source: Source, columns: Sequence[Column]) -> list[str]:
 
 
 def _groups(
-    spark: SparkSession,
+    workers: Workers,
     reader: LandingReader,
     tasks: Sequence[FileTask],
     progress: Progress = no_progress,
 ) -> list[list[FileTask]]:
     """Files in groups, large ones in parts."""
-    parts = large_file_parts(spark, reader, [task.file for task in tasks], progress)
+    parts = large_file_parts(workers, reader, [task.file for task in tasks], progress)
     whole = [task for task in tasks if task.file not in parts]
     cut = [[replace(task, part=part)] for task in tasks for part in parts.get(task.file, ())]
-    return grouped(whole, _parallelism(spark)) + cut
+    return grouped(whole, workers) + cut
 
 
-def grouped(items: Sequence[Item], parallelism: int) -> list[list[Item]]:
+def grouped(items: Sequence[Item], workers: Workers) -> list[list[Item]]:
     """Files in groups of about equal size, one group a worker's task, in the order of their names.
 
-    Neighbours are likely to carry the same days, so that a worker writes few files. There are as
-    many groups as keep every core busy, and more when there is much to read.
+    Neighbours are likely to carry the same days, so that a worker writes few files.
     """
     ordered = sorted(items, key=lambda item: item.file.path)
     total = sum(item.file.size_bytes for item in ordered)
-    count = max(1, min(len(ordered), task_count([item.file for item in ordered], parallelism)))
+    count = max(1, min(len(ordered), workers.tasks(total)))
     groups: list[list[Item]] = []
     size, target = 0.0, total / count
     for item in ordered:
@@ -178,7 +177,3 @@ def grouped(items: Sequence[Item], parallelism: int) -> list[list[Item]]:
         groups[-1].append(item)
         size += item.file.size_bytes
     return groups
-
-
-def _parallelism(spark: SparkSession) -> int:
-    return spark.sparkContext.defaultParallelism

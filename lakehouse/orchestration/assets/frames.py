@@ -196,11 +196,8 @@ class _ArrowEngine(ModelEngine):
 
     @contextmanager
     def staged(self, rows: InputRows) -> Iterator[Any]:
-        """A frame of pandas, whose integers stay what they are beside nulls.
-
-        A NaN is a null there.
-        """
-        yield rows.scan().to_arrow().to_pandas(types_mapper=_nullable)
+        """A table of Arrow."""
+        yield rows.scan().to_arrow()
 
     def result(self, frame: Any, what: str) -> Any:
         """A stream, in types that a table has; an error of reading is raised as it was."""
@@ -412,16 +409,6 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
-
-
-def _nullable(kind: pa.DataType) -> Any:
-    """The type of pandas that holds every value and null; None: the usual one does."""
-    pandas = importlib.import_module("pandas")
-    return {
-        pa.int32(): pandas.Int32Dtype(),
-        pa.int64(): pandas.Int64Dtype(),
-        pa.bool_(): pandas.BooleanDtype(),
-    }.get(kind)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""Great Expectations on frames of Spark or pandas, declared as data."""
+"""Great Expectations on frames of Spark, or on rows in memory, declared as data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from datetime import date
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from lakehouse.expressions.filter_text import quoted
@@ -54,17 +56,18 @@ def expect(type_: str, **arguments: object) -> Expectation:
 
 
 def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutcome]:
-    """Check a frame of Spark or pandas against suites.
+    """Check rows against suites.
 
-    One aggregate of Spark proves what holds plainly; Great Expectations judges the rest.
+    One aggregate proves what holds plainly; Great Expectations judges the rest.
 
     Args:
-        frame: one of Spark should be persisted by the caller: each expectation may read it.
+        frame: of Spark, which should be persisted by the caller, since each expectation may read
+            it; or a table of Arrow, judged as a frame of pandas, in which a NaN is a null.
         suites: what must hold.
         where: names the data in messages.
     """
     asked = [expectation for suite in suites for expectation in suite.expectations]
-    proved = iter(held(frame, asked) if _is_spark(frame) else [False] * len(asked))
+    proved = iter(held(frame, asked))
     plain = [all(list(islice(proved, len(suite.expectations)))) for suite in suites]
     doubtful = [suite for suite, proof in zip(suites, plain, strict=True) if not proof]
     explained = iter(explain(frame, doubtful, where) if doubtful else ())
@@ -92,7 +95,8 @@ def explain(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutcom
             else sources.add_pandas("pandas")
         )
         asset = source.add_dataframe_asset(where)
-        batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
+        rows = frame if _is_spark(frame) else frame.to_pandas(types_mapper=_nullable)
+        batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
         return [_outcome(batch, suite, gx) for suite in suites]
 
 
@@ -126,10 +130,7 @@ def _suspects(
     frame: Any, suite: Suite, days: Sequence[date], column: str
 ) -> dict[date, BadDay] | None:
     """The days that a suite is not proved for; None where counts of days cannot tell them."""
-    if not _is_spark(frame):
-        return None
-    day_of = importlib.import_module("pyspark.sql.functions").to_date(column)
-    proofs = proofs_of_days(frame, suite.expectations, day_of)
+    proofs = proofs_of_days(frame, suite.expectations, column)
     if proofs is None:
         return None
     doubts = {day: proofs.doubtful(day) for day in days}
@@ -156,8 +157,17 @@ def _of_days(frame: Any, column: str, days: Sequence[date]) -> Any:
     if _is_spark(frame):
         functions = importlib.import_module("pyspark.sql.functions")
         return frame.where(functions.to_date(column).isin(list(days)))
-    times = importlib.import_module("pandas").to_datetime(frame[column], utc=True)
-    return frame[times.dt.date.isin(list(days))]
+    return frame.filter(pc.is_in(pc.cast(frame[column], pa.date32()), pa.array(days, pa.date32())))
+
+
+def _nullable(kind: pa.DataType) -> Any:
+    """The type of pandas that holds every value and null; None: the usual one does."""
+    pandas = importlib.import_module("pandas")
+    return {
+        pa.int32(): pandas.Int32Dtype(),
+        pa.int64(): pandas.Int64Dtype(),
+        pa.bool_(): pandas.BooleanDtype(),
+    }.get(kind)
 
 
 def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
@@ -182,7 +192,11 @@ def _where(asked: Any, result: Mapping[str, Any]) -> list[str]:
     column = quoted((named,))
     if str(asked.type) == "expect_column_values_to_not_be_null":
         return [f"{column} IS NULL"]
-    values = list(dict.fromkeys(result.get("partial_unexpected_list") or ()))
+    unexpected = result.get("partial_unexpected_list") or ()
+    # numpy's own where the column of a frame of pandas is nullable
+    values = list(
+        dict.fromkeys(value.item() if hasattr(value, "item") else value for value in unexpected)
+    )
     if not values or not {type(value) for value in values} <= {str, int, float, date}:
         return []
     written = [exp.convert(value).sql() for value in values]

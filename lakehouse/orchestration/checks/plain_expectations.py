@@ -1,28 +1,60 @@
 """Expectations that one aggregate proves.
 
 Great Expectations takes seconds to import and reads the frame for each expectation. Most days
-nothing is wrong, and then one aggregate over all expectations shows it. What it does not prove,
-because a value is unexpected, a column is missing or the expectation is of another kind, is left to
-Great Expectations, which finds out and explains. So the two never disagree about a failure: only
-one of them can report it.
+nothing is wrong, and then one aggregate over all expectations shows it, of Spark or, over rows in
+memory, of Polars. What it does not prove, because a value is unexpected, a column is missing or the
+expectation is of another kind, is left to Great Expectations, which finds out and explains. So the
+two never disagree about a failure: only one of them can report it.
 """
 
-from __future__ import annotations
-
 import importlib
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, cast
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+import pyarrow as pa
 
-NUMBERS = frozenset({"byte", "short", "integer", "long", "float", "double", "decimal"})
+INEXACT = frozenset({"float", "double"})
+NUMBERS = INEXACT | {"byte", "short", "integer", "long", "decimal"}
 EXACT = frozenset({"byte", "short", "integer", "long", "string", "date", "timestamp"})
 # `mostly` is compared by Great Expectations in floating point: what is this near is left to it
 MARGIN = 1e-9
+
+
+class Counting(Protocol):
+    """A frame whose rows an engine counts. What is counted is an expression of the engine.
+
+    Attributes:
+        types: the kind of each column by its name, as Spark calls it, without those of two columns.
+    """
+
+    types: Mapping[str, str]
+
+    def rows(self) -> Any:
+        """All rows."""
+
+    def values(self, name: str) -> Any:
+        """Those that have a value."""
+
+    def within(self, name: str, low: float | None, high: float | None) -> Any:
+        """Those whose number is within bounds, both included."""
+
+    def among(self, name: str, values: Sequence[str]) -> Any:
+        """Those whose text is one of some."""
+
+    def different(self, name: str) -> Any:
+        """Different values."""
+
+    def combinations(self, names: Sequence[str]) -> Any:
+        """Different rows of some columns, in which nulls are equal."""
+
+    def counted(self, wanted: Sequence[Any]) -> Sequence[int]:
+        """The counts, in one pass over the rows."""
+
+    def by_day(self, day: str, wanted: Sequence[Any]) -> Mapping[date, Sequence[int]]:
+        """The counts of each day (UTC) that a column of dates or times tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +63,23 @@ class Proof:
 
     Attributes:
         columns: two aggregates of a frame.
-        enough: whether their values prove it.
-        share: they count the values and those of them that are as expected, so that the counts of
-            days add up to those of several days. Otherwise what holds for all rows holds for some.
+        mostly: they count the values and those of them that are as expected, of which this share
+            has to be, so that the counts of days add up to those of several days. None: they have
+            to be equal, and what holds for all rows holds for some.
     """
 
-    columns: tuple[Column, Column]
-    enough: Callable[[int, int], bool]
-    share: bool = True
+    columns: tuple[Any, Any]
+    mostly: float | None = None
+
+    def enough(self, count: int, good: int) -> bool:
+        """Whether the two counts prove it."""
+        return count == good or (self.mostly is not None and good / count > self.mostly + MARGIN)
+
+    def unclear(self, count: int, good: int) -> bool:
+        """Whether rounding decides."""
+        return (
+            count != good and self.mostly is not None and abs(good / count - self.mostly) <= MARGIN
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,146 +87,244 @@ class DayProofs:
     """What the counts of each day prove about expectations.
 
     Attributes:
-        proofs: each expectation, and whether two counts prove it.
+        proofs: each expectation, and how two counts prove it.
         counts: for each day that has rows, two counts for each expectation.
     """
 
-    proofs: Sequence[tuple[Any, Callable[[int, int], bool]]]
+    proofs: Sequence[tuple[Any, Proof]]
     counts: Mapping[date, Sequence[int]]
 
     def doubtful(self, day: date) -> list[tuple[Any, int, int]]:
         """The expectations that a day does not prove: values, and so many of them unexpected."""
-        counts = self.counts.get(day, ())
-        pairs = zip(self.proofs, counts[::2], counts[1::2], strict=False)
         return [
             (expectation, count, count - good)
-            for (expectation, enough), count, good in pairs
-            if not enough(count, good)
+            for expectation, proof, count, good in self._of(day)
+            if not proof.enough(count, good)
         ]
 
+    def clear(self) -> bool:
+        """Whether rounding decides for no day."""
+        return not any(
+            proof.unclear(count, good)
+            for day in self.counts
+            for _, proof, count, good in self._of(day)
+        )
 
-def held(frame: DataFrame, expectations: Sequence[Any]) -> list[bool]:
+    def _of(self, day: date) -> Iterator[tuple[Any, Proof, int, int]]:
+        counts = self.counts.get(day, ())
+        for (expectation, proof), count, good in zip(
+            self.proofs, counts[::2], counts[1::2], strict=False
+        ):
+            yield expectation, proof, count, good
+
+
+def held(frame: Any, expectations: Sequence[Any]) -> list[bool]:
     """For each expectation whether it certainly holds: False says nothing.
 
     Args:
-        frame: is read once, or not at all when there is nothing to prove.
+        frame: a DataFrame of Spark or a table of Arrow; is read once, or not at all when there is
+            nothing to prove.
         expectations: each with `type` and `arguments`, as Great Expectations names them.
     """
-    proofs = [
-        _proof(frame, expectation.type, dict(expectation.arguments)) for expectation in expectations
-    ]
-    columns = _named([proof for proof in proofs if proof])
-    if not columns:
-        return [False] * len(proofs)
-    counts = iter(frame.agg(*columns).first() or ())
-    return [proof is not None and proof.enough(next(counts), next(counts)) for proof in proofs]
+    return _held(_counting(frame), expectations)
 
 
-def proofs_of_days(frame: DataFrame, expectations: Sequence[Any], day: Column) -> DayProofs | None:
+def proofs_of_days(frame: Any, expectations: Sequence[Any], day: str) -> DayProofs | None:
     """What one aggregate by day proves of expectations.
 
     Args:
         frame: is read once, twice where an expectation is about all rows together.
         expectations: as for `held`.
-        day: the expression that gives a row's day.
+        day: the column that tells a row's day, a date or a timestamp.
 
     Returns:
         None when the counts of days cannot tell for which days an expectation fails: it is of no
-        known form, or is about all rows together and not proved for all of them.
+        known form, is about all rows together and not proved for all of them, or rounding decides.
     """
-    proved = [
-        (expectation, _proof(frame, expectation.type, dict(expectation.arguments)))
-        for expectation in expectations
-    ]
-    shares = [(expectation, proof) for expectation, proof in proved if proof and proof.share]
-    others = [expectation for expectation, proof in proved if not (proof and proof.share)]
-    if not shares or not all(held(frame, others)):
+    rows = _counting(frame)
+    proved = [(expectation, _proof(rows, expectation)) for expectation in expectations]
+    shares = [(one, proof) for one, proof in proved if proof and proof.mostly is not None]
+    others = [one for one, proof in proved if proof is None or proof.mostly is None]
+    if not shares or not all(_held(rows, others)):
         return None
-    rows = frame.groupBy(day).agg(*_named([proof for _, proof in shares])).collect()
-    counts = {row[0]: tuple(row)[1:] for row in rows}
-    return DayProofs([(expectation, proof.enough) for expectation, proof in shares], counts)
+    counts = rows.by_day(day, [wanted for _, proof in shares for wanted in proof.columns])
+    of_days = DayProofs(shares, counts)
+    return of_days if of_days.clear() else None
 
 
-def _named(proofs: Sequence[Proof]) -> list[Column]:
-    columns = [column for proof in proofs for column in proof.columns]
-    return [column.alias(str(at)) for at, column in enumerate(columns)]
+def _held(rows: Counting, expectations: Sequence[Any]) -> list[bool]:
+    proofs = [_proof(rows, expectation) for expectation in expectations]
+    wanted = [column for proof in proofs if proof for column in proof.columns]
+    if not wanted:
+        return [False] * len(proofs)
+    counts = iter(rows.counted(wanted))
+    return [proof is not None and proof.enough(next(counts), next(counts)) for proof in proofs]
 
 
-def _proof(frame: DataFrame, kind: str, arguments: dict[str, Any]) -> Proof | None:
+def _counting(frame: Any) -> Counting:
+    return ArrowRows(frame) if isinstance(frame, pa.Table) else SparkRows(frame)
+
+
+class SparkRows(Counting):
+    """A DataFrame of Spark, counted by jobs."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame, self._f = frame, importlib.import_module("pyspark.sql.functions")
+        self.types: Mapping[str, str] = _without_twins(
+            (field.name, field.dataType.typeName().partition("(")[0]) for field in frame.schema
+        )
+
+    def _column(self, name: str) -> Any:
+        return self._f.col(f"`{name.replace('`', '``')}`")
+
+    def rows(self) -> Any:
+        return self._f.count(self._f.lit(1))
+
+    def values(self, name: str) -> Any:
+        return self._f.count(self._column(name))
+
+    def within(self, name: str, low: float | None, high: float | None) -> Any:
+        column, f = self._column(name), self._f
+        inside = f.lit(True)
+        inside = inside if low is None else inside & (column >= f.lit(low))
+        inside = inside if high is None else inside & (column <= f.lit(high))
+        return f.count(f.when(column.isNotNull() & inside, 1))
+
+    def among(self, name: str, values: Sequence[str]) -> Any:
+        column = self._column(name)
+        return self._f.count(self._f.when(column.isin(list(values)), 1))
+
+    def different(self, name: str) -> Any:
+        return self._f.count_distinct(self._column(name))
+
+    def combinations(self, names: Sequence[str]) -> Any:
+        return self._f.count_distinct(self._f.struct(*map(self._column, names)))
+
+    def counted(self, wanted: Sequence[Any]) -> Sequence[int]:
+        return tuple(self._frame.agg(*_numbered(wanted)).first())
+
+    def by_day(self, day: str, wanted: Sequence[Any]) -> Mapping[date, Sequence[int]]:
+        days = self._frame.groupBy(self._f.to_date(self._column(day)))
+        return {row[0]: tuple(row)[1:] for row in days.agg(*_numbered(wanted)).collect()}
+
+
+class ArrowRows(Counting):
+    """A table of Arrow, counted by Polars.
+
+    NaN is no number, and counts as no value: Great Expectations, which reads frames of pandas, sees
+    a null there.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._pl: Any = importlib.import_module("polars")
+        kinds = _without_twins((field.name, _kind(field.type)) for field in table.schema)
+        self.types: Mapping[str, str] = {name: kind for name, kind in kinds.items() if kind}
+        self._frame = self._pl.DataFrame(table.select(list(self.types)))
+
+    def _column(self, name: str) -> Any:
+        column = self._pl.col(name)
+        return column.fill_nan(None) if self.types[name] in INEXACT else column
+
+    def rows(self) -> Any:
+        return self._pl.len()
+
+    def values(self, name: str) -> Any:
+        return self._column(name).count()
+
+    def within(self, name: str, low: float | None, high: float | None) -> Any:
+        column = self._column(name)
+        inside = column.is_not_null()
+        inside = inside if low is None else inside & (column >= low)
+        inside = inside if high is None else inside & (column <= high)
+        return inside.sum()
+
+    def among(self, name: str, values: Sequence[str]) -> Any:
+        return self._column(name).is_in(list(values)).sum()
+
+    def different(self, name: str) -> Any:
+        return self._column(name).drop_nulls().n_unique()
+
+    def combinations(self, names: Sequence[str]) -> Any:
+        return self._pl.struct(list(names)).n_unique()
+
+    def counted(self, wanted: Sequence[Any]) -> Sequence[int]:
+        return cast("tuple[int, ...]", self._frame.select(_numbered(wanted)).row(0))
+
+    def by_day(self, day: str, wanted: Sequence[Any]) -> Mapping[date, Sequence[int]]:
+        days = self._frame.group_by(self._pl.col(day).cast(self._pl.Date).alias("day"))
+        return {row[0]: row[1:] for row in days.agg(_numbered(wanted)).iter_rows()}
+
+
+def _numbered(wanted: Sequence[Any]) -> list[Any]:
+    return [column.alias(str(at)) for at, column in enumerate(wanted)]
+
+
+def _without_twins(kinds: Iterable[tuple[str, str]]) -> dict[str, str]:
+    known = list(kinds)
+    counted = Counter(name for name, _ in known)
+    return {name: kind for name, kind in known if counted[name] == 1}
+
+
+def _kind(kind: pa.DataType) -> str:
+    """What Spark calls a type of Arrow; empty: none whose values are counted."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    if pa.types.is_decimal(kind):
+        return "decimal"
+    return _KINDS.get(kind, "")
+
+
+def _proof(rows: Counting, expectation: Any) -> Proof | None:
     """How an expectation is proved; None for one that is not of a known form."""
-    types = dict(_types(frame))
-    prove = _PROOFS.get(kind)
+    arguments = dict(expectation.arguments)
+    prove = _PROOFS.get(expectation.type)
     named = arguments.get("column_list", [arguments.get("column")])
-    if prove is None or not named or not all(name in types for name in named):
+    if prove is None or not named or not all(name in rows.types for name in named):
         return None
-    proof: Proof | None = prove(importlib.import_module("pyspark.sql.functions"), types, arguments)
-    return proof
+    return prove(rows, arguments)
 
 
-def _types(frame: DataFrame) -> Mapping[str, str]:
-    """The kind of each column by its name, without names that occur twice."""
-    kinds = [(field.name, field.dataType.typeName().partition("(")[0]) for field in frame.schema]
-    names = [name for name, _ in kinds]
-    return {name: kind for name, kind in kinds if names.count(name) == 1}
-
-
-def _not_null(f: Any, _types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:
+def _not_null(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
     mostly = _mostly(arguments, {"column"})
     if mostly is None:
         return None
-    column = f.col(_quoted(arguments["column"]))
-    return Proof((f.count(f.lit(1)), f.count(column)), _enough(mostly))
+    return Proof((rows.rows(), rows.values(arguments["column"])), mostly)
 
 
-def _between(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:
+def _between(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
     mostly = _mostly(arguments, {"column", "min_value", "max_value"})
-    bounds = [arguments.get(name) for name in ("min_value", "max_value")]
-    if mostly is None or types[arguments["column"]] not in NUMBERS or bounds == [None, None]:
+    name, bounds = arguments["column"], [arguments.get(it) for it in ("min_value", "max_value")]
+    if mostly is None or rows.types[name] not in NUMBERS or bounds == [None, None]:
         return None
     if any(
         isinstance(bound, bool) or not isinstance(bound, int | float | None) for bound in bounds
     ):
         return None
-    column, (low, high) = f.col(_quoted(arguments["column"])), bounds
-    inside = f.lit(True)
-    inside = inside if low is None else inside & (column >= f.lit(low))
-    inside = inside if high is None else inside & (column <= f.lit(high))
-    return _most_of(f, column, inside, mostly)
+    return Proof((rows.values(name), rows.within(name, *bounds)), mostly)
 
 
-def _in_set(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:
+def _in_set(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
     mostly = _mostly(arguments, {"column", "value_set"})
-    values = arguments.get("value_set")
-    if mostly is None or types[arguments["column"]] != "string" or not isinstance(values, list):
+    name, values = arguments["column"], arguments.get("value_set")
+    if mostly is None or rows.types[name] != "string" or not isinstance(values, list):
         return None
     if not values or not all(isinstance(value, str) for value in values):
         return None
-    column = f.col(_quoted(arguments["column"]))
-    return _most_of(f, column, column.isin(values), mostly)
+    return Proof((rows.values(name), rows.among(name, values)), mostly)
 
 
-def _unique(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:
-    if arguments.keys() != {"column"} or types[arguments["column"]] not in EXACT:
+def _unique(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
+    name = arguments["column"]
+    if arguments.keys() != {"column"} or rows.types[name] not in EXACT:
         return None
-    column = f.col(_quoted(arguments["column"]))
-    return Proof((f.count(column), f.count_distinct(column)), operator.eq, share=False)
+    return Proof((rows.values(name), rows.different(name)))
 
 
-def _compound_unique(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:
+def _compound_unique(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
     names = arguments["column_list"]
-    if arguments.keys() != {"column_list"} or any(types[name] not in EXACT for name in names):
+    if arguments.keys() != {"column_list"} or any(rows.types[name] not in EXACT for name in names):
         return None
-    together = f.struct(*(f.col(_quoted(name)) for name in names))
-    return Proof((f.count(f.lit(1)), f.count_distinct(together)), operator.eq, share=False)
-
-
-def _most_of(f: Any, column: Column, expected: Column, mostly: float) -> Proof:
-    good = f.count(f.when(column.isNotNull() & expected, 1))
-    return Proof((f.count(column), good), _enough(mostly))
-
-
-def _enough(mostly: float) -> Callable[[int, int], bool]:
-    return lambda rows, good: good == rows or good / rows > mostly + MARGIN
+    return Proof((rows.rows(), rows.combinations(names)))
 
 
 def _mostly(arguments: Mapping[str, Any], known: set[str]) -> float | None:
@@ -196,14 +335,22 @@ def _mostly(arguments: Mapping[str, Any], known: set[str]) -> float | None:
     return float(mostly) if isinstance(mostly, int | float) and 0 < mostly <= 1 else None
 
 
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-_PROOFS: Mapping[str, Callable[[Any, Mapping[str, str], dict[str, Any]], Any]] = {
+_PROOFS: Mapping[str, Callable[[Counting, dict[str, Any]], Proof | None]] = {
     "expect_column_values_to_not_be_null": _not_null,
     "expect_column_values_to_be_between": _between,
     "expect_column_values_to_be_in_set": _in_set,
     "expect_column_values_to_be_unique": _unique,
     "expect_compound_columns_to_be_unique": _compound_unique,
+}
+_KINDS = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.date32(): "date",
+    pa.bool_(): "boolean",
 }
