@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 
 from pyspark.sql import SparkSession
 
-from lakehouse.ingestion.landing_ledger import LandingFile, landing_folder
+from lakehouse.ingestion.landing_ledger import LandingFile
 from lakehouse.ingestion.run_log import Say, silent
 from lakehouse.ingestion.source import Source
 from lakehouse.ingestion.stamp import RunStamp
@@ -16,7 +16,6 @@ from lakehouse.ingestion.workers.landing_reader import LandingReader
 from lakehouse.ingestion.workers.workers import SparkWorkers, ThisProcess, Workers
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Progress, no_progress
-from lakehouse.storage.storage_by_scheme import storage_for
 
 FEW_BYTES = 64 << 20
 """What is read without Spark: its session and its workers would take longer to start."""
@@ -81,6 +80,4 @@ class Workplace:
 
     def reader(self, source: Source) -> LandingReader:
         """Opens the source's files on the workers."""
-        folder = landing_folder(self.landing_root, source)
-        as_read = replace(source, transform=None)  # runs in the driver, and may hold anything
-        return LandingReader(folder, as_read, self.today, dict(storage_for(folder).properties))
+        return LandingReader.of(self.landing_root, source, self.today)

@@ -86,6 +86,7 @@ class World:
     rejected: set[date] = field(default_factory=set)
     clean: dict[date, frozenset[Version]] = field(default_factory=dict)
     outage_until_ms: int = 0
+    peeks: bool = False
     runs: list[ModelRun] = field(default_factory=list)
     skipped_keys: int = 0
     decision: Decision | None = None
@@ -115,7 +116,14 @@ class World:
         stale = {
             Work(CLEAN.name, str(day)): str(hash(files)) for day, files in self.stale().items()
         }
-        return waiting(EVENTS, landed(unread), oldest.items(), seen_ms) | stale
+        # of an unreadable file no day is known
+        ahead = {
+            day
+            for file in unread
+            if self.peeks and file.path not in self.unreadable
+            for day in self.days_of[file.path, file.size_bytes, file.modified_ms]
+        }
+        return waiting(EVENTS, landed(unread), oldest.items(), seen_ms, ahead) | stale
 
     def stale(self) -> dict[date, frozenset[Version]]:
         """Derived days that do not follow from the raw table -> what they should follow from."""

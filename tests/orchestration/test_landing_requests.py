@@ -49,6 +49,15 @@ def until_idle(world: World, most_ticks: int) -> int:
     raise AssertionError((world.unfinished(), world.decision))
 
 
+def test_little_that_landed_is_indexed_and_ingested_by_one_run() -> None:
+    world = World(random.Random(1), peeks=True)
+    for number in range(3):
+        world.land(f"a{number}", {day(3 * number), day(3 * number + 1)})
+        run_ticks(world, 20)
+    assert [run.request.job_name for run in world.runs] == ["ingest_events"] * 3
+    assert not world.unfinished()
+
+
 def test_days_that_are_not_adjacent_make_two_runs() -> None:
     """One that reads what landed, one that ingests; ten such days made 27."""
     world = World(random.Random(1))
@@ -143,7 +152,7 @@ def test_a_file_that_cannot_be_opened_is_named_and_keeps_no_other_back() -> None
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_happens_everything_is_ingested_or_named(seed: int) -> None:
     rng = random.Random(seed)
-    world = World(rng, kills=rng.choice([0, 0.1, 0.5]))
+    world = World(rng, kills=rng.choice([0, 0.1, 0.5]), peeks=rng.random() < 0.5)
     days, landed, trickle = rng.choice([2, 30, 400]), 0, rng.random() < 0.3
     for _ in range(rng.choice([1, 2]) * HOUR):
         if trickle or rng.random() < 0.05:

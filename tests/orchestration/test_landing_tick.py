@@ -29,9 +29,15 @@ from lakehouse.ingestion.landing_listing import (
 )
 from lakehouse.ingestion.redefined_source import ledger_property
 from lakehouse.ingestion.source_tables import ledger_table, pending_days
+from lakehouse.ingestion.workers import index_pass
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.attempts import Work
-from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD, look, waiting
+from lakehouse.orchestration.automation.landing_state import (
+    LEFT_UNREAD,
+    days_ahead,
+    look,
+    waiting,
+)
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 
@@ -303,3 +309,42 @@ def test_a_run_makes_objects_of_what_it_works_on(
     assert outcome.by_day.keys() == set(june(15))
     assert outcome.by_day[june(15)[0]].rows == 2
     assert sum(objects.values()) < 30
+
+
+@pytest.mark.parametrize("engine", ["python"])
+def test_days_of_what_is_little_are_known_before_it_is_indexed(pipe: Pipe) -> None:
+    def ahead() -> set[dt.date]:
+        unread, _ = look(pipe.lake, pipe.landing, pipe.source)
+        return set(days_ahead(pipe.landing, pipe.source, unread))
+
+    pipe = pipe.with_source(pattern="*")
+    pipe.land("a.jsonl.gz", [event(n, 1 + n % 3) for n in range(9)] + [b"no json", event(1, 29)])
+    pipe.land("b.csv", [b"id,ts,user,amount", b"1,2026-06-09T12:00:00,u,1", b"2,never,u,1"])
+    pipe.land("none.jsonl", [b"[]"])
+    (pipe.folder / "cut.jsonl.gz").write_bytes((pipe.folder / "a.jsonl.gz").read_bytes()[:30])
+    (pipe.folder / "nowhere.jsonl").symlink_to(pipe.folder / "missing")
+    found = ahead()
+    assert {*june(1, 3), *june(9)} <= found
+    assert pipe.index().files == 4
+    assert found == {row.event_day for row in pipe.ledger() if row.event_day}
+    assert ahead() == set()
+    for number in range(51):
+        pipe.land(f"{number}.jsonl", [event(100 + number, 4)])
+    assert ahead() == set()
+    (pipe.folder / "50.jsonl").unlink()
+    assert ahead() == set(june(4))
+    pipe.land("big.jsonl", [event(number, 5, note="x" * 99) for number in range(9_000)])
+    assert ahead() == set()
+
+
+@pytest.mark.parametrize("engine", ["python"])
+def test_a_file_that_unpacks_to_much_is_not_read_to_its_end_by_a_tick(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_pass, "_MOST_LINES", 10)
+    lines = [event(1, 1)] * 40_000 + [event(1, 2)]
+    path = pipe.land("a.jsonl.gz", lines)
+    pipe.land("b.jsonl.gz", [event(1, 3)])
+    assert path.stat().st_size < (1 << 20) // 8
+    unread, _ = look(pipe.lake, pipe.landing, pipe.source)
+    assert days_ahead(pipe.landing, pipe.source, unread) == set(june(1))

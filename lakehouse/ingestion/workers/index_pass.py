@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 
 from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.ingestion.landing_ledger import LandingFile
@@ -20,6 +21,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 
 VANISHED, UNREADABLE = "vanished", "unreadable"
 _SHOWN = 500
+_MOST_LINES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,33 @@ def index_files(
         rejects.discard()
         raise
     return result
+
+
+def days_in(files: Sequence[LandingFile], reader: LandingReader) -> frozenset[date]:
+    """Days that lines of files have, as far as they can be read; nothing is written.
+
+    Args:
+        files: few and small, in this order; of what unpacks to more than 100,000 lines the rest is
+            not read.
+        reader: opens them.
+    """
+    days: set[date] = set()
+    lines = 0
+    for file in files:
+        index, clock = FileIndex(), reader.clock()
+        try:
+            with reader.open(file) as stream:
+                for chunk in read_chunks(stream, file.path, reader.source, None):
+                    index.add(chunk, reader.source, clock)
+                    if lines + index.lines.total() > _MOST_LINES:
+                        break
+        except (OSError, StorageError, UnreadableContentError, BeyondLimitsError):
+            pass  # what is wrong with it is said where it is indexed
+        days |= index.lines.keys()
+        lines += index.lines.total()
+        if lines > _MOST_LINES:
+            break
+    return frozenset(days)
 
 
 def joined(parts: Sequence[IndexedFile], source: Source) -> IndexedFile | None:

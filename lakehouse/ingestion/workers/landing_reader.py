@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakehouse.ingestion.landing_ledger import LandingFile
+from lakehouse.ingestion.landing_ledger import LandingFile, landing_folder
 from lakehouse.ingestion.reading.typing.event_time import EventClock
 from lakehouse.ingestion.source import Source
 from lakehouse.storage.storage_by_scheme import storage_for
@@ -35,6 +35,13 @@ class LandingReader:
     source: Source
     today: date
     storage_properties: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, landing_root: str, source: Source, today: date) -> LandingReader:
+        """Opens the source's files below the landing root."""
+        folder = landing_folder(landing_root, source)
+        as_read = replace(source, transform=None)  # runs in the driver, and may hold anything
+        return cls(folder, as_read, today, dict(storage_for(folder).properties))
 
     def location(self, file: LandingFile) -> str:
         """Where a file is."""

@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.ingestion.landing_ledger import LandingFile
-from lakehouse.ingestion.landing_listing import digest, landed, list_landing
+from lakehouse.ingestion.landing_listing import digest, landed, landing_files, list_landing
 from lakehouse.ingestion.redefined_source import ledger_property
 from lakehouse.ingestion.source import Source
 from lakehouse.ingestion.source_tables import oldest_pending, unread
+from lakehouse.ingestion.workers.index_pass import days_in
+from lakehouse.ingestion.workers.landing_reader import LandingReader
+from lakehouse.ingestion.workplace import text_bytes
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.assets.derived_table import DerivedTable
@@ -25,6 +28,7 @@ LEFT_UNREAD = "unread"
 
 Pending = tuple[date | None, LandingFile]
 
+_FEW_FILES, _FEW_BYTES = 50, 1 << 20
 _MOST_KNOWN = 200
 _KNOWN: dict[tuple[str, ...], Staleness] = {}
 
@@ -49,7 +53,20 @@ def source_work(
         NoSuchFileError: the landing folder does not exist.
     """
     unread, pending = look(lake, landing_root, source)
-    return waiting(source, unread, pending, seen_ms) | stale(lake, source, derived)
+    ahead = days_ahead(landing_root, source, unread)
+    return waiting(source, unread, pending, seen_ms, ahead) | stale(lake, source, derived)
+
+
+def days_ahead(landing_root: str, source: Source, unread: pa.Table) -> frozenset[date]:
+    """The days of unread files where these are little, so that one run indexes and ingests them.
+
+    Of more nothing is read here: a run indexes them, and the next one writes the days it found.
+    """
+    files = landing_files(unread.slice(0, _FEW_FILES + 1))
+    if len(files) > _FEW_FILES or text_bytes(files) > _FEW_BYTES:
+        return frozenset()
+    readable = [file for file in files if file.refused is None]
+    return days_in(readable, LandingReader.of(landing_root, source, today()))
 
 
 def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> dict[Work, str]:
@@ -110,7 +127,11 @@ def look(lake: Lakehouse, landing_root: str, source: Source) -> tuple[pa.Table, 
 
 
 def waiting(
-    source: Source, unread: pa.Table, pending: Iterable[Pending], seen_ms: int
+    source: Source,
+    unread: pa.Table,
+    pending: Iterable[Pending],
+    seen_ms: int,
+    ahead: Iterable[date] = (),
 ) -> dict[Work, str]:
     """What waits, each with a name for its cause, which changes when something new may help. Pure.
 
@@ -119,6 +140,7 @@ def waiting(
         unread: landing files that the ledger does not know, as a listing has them.
         pending: days, each with the oldest file whose lines of that day are not in the raw table.
         seen_ms: files that landed before were there for a run that succeeded.
+        ahead: days that unread files are known to have.
     """
     is_new = pc.greater(unread["modified_ms"], seen_ms)
     parts = {
@@ -128,6 +150,9 @@ def waiting(
     for day, file in pending:
         parts[Work(source.table, "" if day is None else day.isoformat())] = landed([file])
     causes = {work: digest(files)[:12] for work, files in parts.items() if files.num_rows}
+    if new := causes.get(Work(source.ledger_table)):
+        for day in ahead:
+            causes.setdefault(Work(source.table, day.isoformat()), new)
     left = Work(source.ledger_table, LEFT_UNREAD)
     if left in causes:  # another definition may read what this one could not
         definition = repr(ledger_property(source)).encode()
