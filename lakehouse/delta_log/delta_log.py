@@ -668,7 +668,7 @@ def _changes(
                 parent = snapshot
                 break
             line.append(snapshot)
-        begins = head.snapshot_id is None and line[-1].parent_snapshot_id is None
+        begins = head.snapshot_id is None and line[-1].is_first
         if parent is not None or begins:
             changes = files.changed(parent, line[-1])
             if changes is None:

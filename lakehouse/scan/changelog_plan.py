@@ -79,11 +79,11 @@ def changelog_step(
     """The files whose live rows a snapshot changed; raises as `plan_changelog`."""
     parent_id = snapshot.parent_snapshot_id
     parent = None if parent_id is None else metadata.snapshot_or_none(parent_id)
-    if parent_id is not None and parent is None:
+    if parent is None and not snapshot.is_first:
         raise NoSuchSnapshotError(
             f"Table {metadata.location}: what snapshot {snapshot.snapshot_id} changed is not "
-            f"known any more, its parent {parent_id} has been expired. Start from a snapshot that "
-            "still exists.",
+            f"known any more, its parent ({parent_id or 'unknown'}) has been expired. Start from a "
+            "snapshot that still exists.",
             snapshot_id=parent_id,
         )
     old = _Side(metadata, storage, [] if parent is None else load_manifests(storage, parent))

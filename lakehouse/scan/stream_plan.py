@@ -170,7 +170,7 @@ class StreamPlan:
             newer.append((snapshot, 0, False))
         oldest = newer[-1][0]
         if start.snapshot_id is None:
-            newer[-1] = (oldest, 0, oldest.parent_snapshot_id is not None)
+            newer[-1] = (oldest, 0, not oldest.is_first)
             return newer[::-1]
         if not self.tolerates_loss:
             raise self._lost(start)
@@ -192,7 +192,7 @@ class StreamPlan:
                 break
             kept.append(snapshot)
         else:
-            if newer[-1][0].parent_snapshot_id is not None:
+            if not newer[-1][0].is_first:
                 kept.pop()
         return kept[::-1]
 

@@ -111,7 +111,7 @@ class LakeVersion(CatalogDecorator):
             except NoSuchSnapshotError:
                 log = list(metadata.snapshot_log)
                 first = metadata.snapshot_or_none(log[0].snapshot_id) if log else None
-                if log and (first is None or first.parent_snapshot_id is not None):
+                if log and (first is None or not first.is_first):
                     raise  # what was there has expired
                 snapshot_id = None
         for publication in reversed(line):  # published in the same millisecond, and yet later

@@ -278,7 +278,7 @@ class BranchOfLake:
         fork = fork_of(metadata, MAIN_BRANCH, self.name)
         own = since_fork(metadata, self.name, fork)
         oldest = (own[:1], since_fork(metadata, MAIN_BRANCH, fork)[:1])
-        if fork is None and any(line and line[0].parent_snapshot_id for line in oldest):
+        if fork is None and any(line and not line[0].is_first for line in oldest):
             raise ValidationConflictError(
                 f"Table {table.name}: snapshots have expired since the branch began, so nobody can "
                 "tell what is the branch's and what others did. Read its rows and write them again."

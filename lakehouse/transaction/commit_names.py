@@ -73,15 +73,15 @@ class StreamBatch(str):
         }
         return SetProperties({self.property_name(branch): json.dumps(noted)})
 
-    def marked(self, metadata: TableMetadata, branch: str) -> tuple[int, int] | None:
-        """The last batch noted on a branch, and the sequence number of its snapshot."""
+    def marked(self, metadata: TableMetadata, branch: str) -> tuple[int, int, int] | None:
+        """The last batch noted on a branch; id and sequence number of its snapshot."""
         name = self.property_name(branch)
         text = metadata.properties.get(name)
         if text is None:
             return None
         try:
             noted = json.loads(text)
-            return int(noted["batch"]), int(noted["sequence"])
+            return int(noted["batch"]), int(noted["snapshot"]), int(noted["sequence"])
         except (ValueError, TypeError, KeyError) as error:
             raise InvalidInputError(
                 f"Table {metadata.location}: the property {name} is {text!r}, and does not say "
@@ -133,6 +133,10 @@ def _oldest_with(metadata: TableMetadata, branch: str, batch: StreamBatch) -> tu
     one (or a later one) with a sequence number below what is left; but not if a batch before it is
     in what is left, or all of the history. What the property notes of `main` counts where what is
     left of the branch begins on `main`.
+
+    All of the history is left where the oldest has no parent and the first sequence number. Without
+    a parent alone, since some writers take it from what they expire (`Snapshot.is_first`), it began
+    a history of its own where the snapshot that is noted is still in the table.
     """
     prefix = f"{STREAM_PREFIX}{batch.query_id}:"
     noted = {name: batch.marked(metadata, name) for name in (branch, MAIN_BRANCH)}
@@ -146,12 +150,17 @@ def _oldest_with(metadata: TableMetadata, branch: str, batch: StreamBatch) -> tu
             if int(number) < batch.batch_id:
                 return ()
             later = True
-    if oldest is None or oldest.parent_snapshot_id is None:
+    if oldest is None:
         return ()
     shared = oldest in _history(metadata, MAIN_BRANCH)
-    marks = (mark for name, mark in noted.items() if mark and (name == branch or shared))
+    marks = [mark for name, mark in noted.items() if mark and (name == branch or shared)]
+    if oldest.parent_snapshot_id is None:
+        there = [metadata.snapshot_or_none(snapshot) for _, snapshot, _ in marks]
+        if oldest.sequence_number <= 1 or any(there):
+            return ()
     expired = any(
-        number >= batch.batch_id and sequence < oldest.sequence_number for number, sequence in marks
+        number >= batch.batch_id and sequence < oldest.sequence_number
+        for number, _, sequence in marks
     )
     return (oldest,) if later or expired else ()
 

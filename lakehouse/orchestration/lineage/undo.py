@@ -326,10 +326,12 @@ def _table_plan(table: Table, run_id: str, *, by_rows: bool) -> UndoneTable | No
 def _check_kept(table: Table, first: Snapshot, run_id: str) -> None:
     """Refuse a run before which the table's snapshot is not kept any more."""
     before = first.parent_snapshot_id
-    if before is not None and table.metadata.snapshot_or_none(before) is None:
+    kept = first.is_first if before is None else table.metadata.snapshot_or_none(before)
+    if not kept:
         raise NoSuchSnapshotError(
-            f"{table.name}: snapshot {before}, which was current before run {run_id}, has expired. "
-            "Nothing was undone. Name the other tables with --table; materialize this one again",
+            f"{table.name}: snapshot {before or 'unknown'}, which was current before run {run_id}, "
+            "has expired. Nothing was undone. Name the other tables with --table; materialize this "
+            "one again",
             table=table.name,
             snapshot_id=before,
         )

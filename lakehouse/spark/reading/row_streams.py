@@ -219,7 +219,7 @@ class RowStreamAnswers(Answers):
             before = next((snapshot for snapshot in history if snapshot.timestamp_ms < since), None)
             if before is not None:
                 return Position(before.snapshot_id)
-            if history and history[-1].parent_snapshot_id is not None and not self._tolerates_loss:
+            if history and not history[-1].is_first and not self._tolerates_loss:
                 raise InvalidInputError(
                     f"{self._name}: what came after stream-from-timestamp={since} has expired in "
                     f"part; the oldest snapshot left is of {history[-1].timestamp_ms}. Begin after "

@@ -139,6 +139,8 @@ _KEYS = frozenset(
     }
 )
 
+_TAKEN_AWAY = ("deleted-data-files", "removed-delete-files")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
@@ -150,7 +152,8 @@ class Snapshot:
 
     Attributes:
         snapshot_id: unique positive long.
-        parent_snapshot_id: None for the first snapshot; the parent may have been expired since.
+        parent_snapshot_id: None for the first snapshot (see `is_first`); the parent may have been
+            expired since.
         sequence_number: order of commits; 0 for snapshots written as v1.
         timestamp_ms: creation, milliseconds since the epoch; never before the parent's.
         manifest_list: location of the manifest list; empty only for v1 snapshots that list
@@ -179,6 +182,23 @@ class Snapshot:
     def operation(self) -> str | None:
         """`append`, `replace`, `overwrite` or `delete`; None where a v1 writer recorded none."""
         return self.summary.get("operation")
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was in the table before: it has no parent, and holds what it added alone.
+
+        Writers exist (pyiceberg, and servers made of it) that take the parent from a snapshot when
+        that expires, so that no parent alone proves nothing.
+        """
+        if self.parent_snapshot_id is not None:
+            return False
+        if any(int(self.summary.get(name, 0)) for name in _TAKEN_AWAY):
+            return False
+        return all(
+            self.summary.get(f"total-{what}", added) == added
+            for what in ("data-files", "delete-files", "records")
+            for added in [self.summary.get(f"added-{what}", "0")]
+        )
 
     def to_json(self, format_version: int = 2) -> dict[str, Any]:
         """The JSON object of the spec; v1 omits `sequence-number`."""

@@ -320,7 +320,7 @@ class CherryPick(Operation):
             if ancestor.snapshot_id == picked.parent_snapshot_id:
                 return since[::-1], True
             since.append(ancestor)
-        return since[::-1], picked.parent_snapshot_id is None and _is_whole(since)
+        return since[::-1], picked.is_first and _is_whole(since)
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,7 +419,7 @@ def _changed_by(
 
 def _is_whole(line: Sequence[Snapshot]) -> bool:
     """Whether a history, newest first, goes back to the table's beginning."""
-    return not line or line[-1].parent_snapshot_id is None
+    return not line or line[-1].is_first
 
 
 def _is_ancestor(metadata: TableMetadata, snapshot_id: int, of: int) -> bool:
