@@ -27,7 +27,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev matrix test test-clouds test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements documented scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes audit clean
+.PHONY: help install demo dev matrix test test-clouds test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements documented scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt conformance-dlt cluster cluster-jars kubernetes audit clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -176,6 +176,11 @@ conformance-dbt: .venv/installed ## dbt-core 1.12 and MetricFlow read our OSI ex
 	$(UV) pip install -q --python .tools/dbt --override .tools/dbt/without.txt \
 		"dbt-core==1.12.6" "dbt-duckdb==1.11.1" "metricflow==0.213.0"
 	$(RUN) python -m tests.conformance.dbt_parsers .tools/dbt/bin/dbt
+
+conformance-dlt: .venv/installed ## dlt loads tables through our REST server, and we read them (PyPI)
+	$(UV) venv -q --allow-existing .tools/dlt
+	$(UV) pip install -q --python .tools/dlt "dlt[filesystem,pyiceberg]==1.31.0" "pyiceberg==0.12.*"
+	$(RUN) python -m tests.conformance.dlt_loads .tools/dlt/bin/python
 
 documented: .venv/installed ## The wheel, the demo, and every command that the documents show
 	$(RUN) python -m tests.scaffold.documented
