@@ -17,6 +17,21 @@ from lakehouse.storage.location import canonical
 
 _REST = ("http", "https")
 _SQL = ("sqlite", "postgresql", "postgres")
+_OTHERS = {
+    **dict.fromkeys(("hms", "thrift", "hive"), "Hive Metastores are"),
+    "glue": "Glue's own interface is",
+    "jdbc": "URLs of JDBC are",
+}
+_WAYS_OUT = {
+    "hms": "Take each table over where it lies with register_table(NAME, METADATA_LOCATION), the "
+    "table parameter `metadata_location` in the metastore, and let nobody write it there any "
+    "more; or open the metastore through a server of Iceberg's REST protocol before it.",
+    "glue": "Open its REST endpoint: https://glue.REGION.amazonaws.com/iceberg, with "
+    "rest.sigv4-enabled=true and rest.signing-name=glue.",
+    "jdbc": "Open its database as sqlite:///FILE or postgresql+psycopg://..., with the name that "
+    "its rows have as name=...",
+}
+"""What is said of schemes and types of catalogs that are known and not opened, by one of them."""
 
 
 def open_catalog(
@@ -45,6 +60,9 @@ def open_catalog(
         InvalidInputError: the uri names no catalog, or the warehouse is missing or contradicts it.
     """
     kind = kind_of(uri)
+    refused = not_opened(_scheme(uri))
+    if refused is not None:
+        raise InvalidInputError(f"{hide_in_urls(uri)}: {refused}")
     if kind == "sql":
         if warehouse is None:
             raise InvalidInputError(
@@ -73,8 +91,20 @@ def open_catalog(
 
 def kind_of(uri: str) -> str:
     """`sql`, `rest`, or `filesystem` for a folder, which is its own warehouse."""
-    scheme = uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
+    scheme = _scheme(uri)
     return "sql" if scheme in _SQL else "rest" if scheme in _REST else "filesystem"
+
+
+def not_opened(kind: str) -> str | None:
+    """Why a catalog of this scheme or type is not opened, and the way out; None where it may be."""
+    if kind not in _OTHERS:
+        return None
+    way_out = _WAYS_OUT.get(kind, _WAYS_OUT["hms"])
+    return f"{_OTHERS[kind]} not opened here. {way_out}"
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
 
 
 def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:

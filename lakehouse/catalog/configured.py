@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakehouse.catalog.catalog_by_uri import kind_of
+from lakehouse.catalog.catalog_by_uri import kind_of, not_opened
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.errors import InvalidInputError
 
@@ -128,9 +128,10 @@ def _check_type(kind: str | None, choice: CatalogChoice) -> None:
     if kind is None:
         return
     if kind.lower() not in _TYPES:
+        way_out = not_opened(kind.lower())
         raise InvalidInputError(
             f"Catalog {choice.name!r} is of type {kind!r}: supported are {', '.join(_TYPES)}, and "
-            "folders, which have no type"
+            f"folders, which have no type.{f' {way_out}' if way_out else ''}"
         )
     if kind.lower() != kind_of(choice.uri):
         raise InvalidInputError(

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,20 @@ DELTA_ALONE = "delta-rs"
 TABLES = (
     *("v1", "v2", "v3", "position deletes", "deletion vectors", "columns changed"),
     *("fields of structs changed", "spec changed", "nanoseconds", "variant", "geometry"),
-    "Delta log",
+    *("Delta log", "view", "view made there"),
 )
+WITHOUT_VIEWS = ("pyiceberg-core", "Polars", "delta-rs")
+"""They have no call that would ask a catalog for a view."""
+VIEW = {
+    "spark": "SELECT id FROM m.columns WHERE id > 1",
+    "duckdb": "FROM m.columns SELECT id WHERE id > 1",
+}
 _PATH = re.compile(r"(file://)?/[^\s'\",:)]+")
 _SECONDS_MAX = 300
 
 
 def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
-    """Our tables: location of the metadata, rows."""
+    """Our tables: location of the metadata, rows; a view has its rows alone."""
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
@@ -122,6 +129,9 @@ def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
     table.append(first)
     table.delete("id = 1")
     found["Delta log"] = (table.location, first.to_pylist()[1:])
+
+    lake.create_view("m.view", VIEW, pa.schema([("id", pa.int64())]))
+    found["view"] = found["view made there"] = ("", [{"id": 2}, {"id": 2**40}])
     return found
 
 
@@ -139,7 +149,20 @@ def _of_version_one(folder: str, rows: pa.Table) -> tuple[str, list[dict[str, An
 
 
 def read(engine: str, name: str, location: str) -> pa.Table:
-    """The rows that an engine gives."""
+    """The rows that an engine gives.
+
+    Of a view, whose location is our server, its SQL by dialect where the engine runs none, and a
+    row where it made one.
+    """
+    if name.startswith("view"):
+        view = {
+            "pyiceberg": _pyiceberg_view,
+            "DuckDB": _duckdb_view,
+            "Daft": _daft_view,
+            "chDB": _chdb_view,
+            "Sail": _sail_view,
+        }[engine]
+        return view(location, name == "view made there")
     is_delta = name == "Delta log"
     folder = location.removeprefix("file://").partition("/metadata/")[0]
     reader = {
@@ -233,10 +256,87 @@ def _delta_rs(_location: str, folder: str, is_delta: bool) -> pa.Table:
     return pa.table(found)
 
 
+MADE = "SELECT id FROM m.columns"
+
+
+def _pyiceberg_view(url: str, makes: bool) -> pa.Table:
+    from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
+
+    catalog = RestCatalog("ours", uri=url)
+    if makes:
+        representation = SQLViewRepresentation(type="sql", sql=MADE, dialect="spark")
+        version = ViewVersion(
+            version_id=1,
+            schema_id=0,
+            timestamp_ms=1,
+            summary={},
+            representations=[representation],
+            default_namespace=["m"],
+        )
+        catalog.create_view("m.made", pa.schema([("id", pa.int64())]), version)
+        return pa.table({})
+    said = catalog.load_view("m.view").metadata.versions[-1].representations
+    return pa.table({"sql": [f"{one.root.dialect}: {one.root.sql}" for one in said]})
+
+
+def _duckdb_view(url: str, makes: bool) -> pa.Table:
+    import duckdb
+    from duckdb_extensions import import_extension
+
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    for extension in ("avro", "httpfs", "iceberg"):
+        import_extension(extension, con=connection)
+        connection.load_extension(extension)
+    connection.sql(f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
+    if makes:
+        connection.sql(f"CREATE VIEW lake.m.made AS {MADE.replace('m.', 'lake.m.')}")
+        return pa.table({})
+    return connection.sql("SELECT * FROM lake.m.view").to_arrow_table()
+
+
+def _daft_view(url: str, makes: bool) -> pa.Table:
+    import daft
+    from pyiceberg.catalog.rest import RestCatalog
+
+    session = daft.Session()
+    session.attach_catalog(daft.Catalog.from_iceberg(RestCatalog("ours", uri=url)), "ours")
+    session.set_catalog("ours")
+    statement = f"CREATE VIEW m.made AS {MADE}" if makes else "SELECT * FROM m.view"
+    return session.sql(statement).to_arrow()
+
+
+def _chdb_view(url: str, makes: bool) -> pa.Table:
+    from chdb.session import Session
+
+    session = Session()
+    session.query(
+        f"CREATE DATABASE lake ENGINE = DataLakeCatalog('{url}/v1') "
+        "SETTINGS catalog_type = 'rest', warehouse = 'lakehouse' "
+        "SETTINGS allow_experimental_database_iceberg = 1"
+    )
+    statement = "CREATE VIEW lake.`m.made` AS SELECT 1" if makes else "SELECT * FROM lake.`m.view`"
+    return session.query(statement, "ArrowTable")
+
+
+def _sail_view(url: str, makes: bool) -> pa.Table:
+    os.environ["SAIL_CATALOG__LIST"] = f'[{{type="iceberg-rest", name="lake", uri="{url}"}}]'
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer(ip="127.0.0.1", port=0)
+    server.start(background=True)
+    _, port = server.listening_address
+    session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    statement = f"CREATE VIEW lake.m.made AS {MADE}" if makes else "SELECT * FROM lake.m.view"
+    return session.sql(statement).toArrow()
+
+
 def cell(engine: str, name: str, location: str, rows: list[dict[str, Any]]) -> str:
     """`yes`, or why not."""
     if (engine == DELTA_ALONE and name != "Delta log") or (
-        engine in ("pyiceberg", "pyiceberg-core") and name == "Delta log"
+        (engine in ("pyiceberg", "pyiceberg-core") and name == "Delta log")
+        or (engine in WITHOUT_VIEWS and name.startswith("view"))
     ):
         return "-"
     python = ENGINES[engine][1] or Path(sys.executable)
@@ -261,6 +361,12 @@ def cell(engine: str, name: str, location: str, rows: list[dict[str, Any]]) -> s
 
 def _compared(found: pa.Table, rows: list[dict[str, Any]], name: str) -> str:
     from tests.conformance.matrix import same_rows
+
+    if name == "view made there":
+        return "yes"  # whether we have it is seen at our server
+    if name == "view" and found.column_names == ["sql"]:
+        wanted = [f"{dialect}: {sql}" for dialect, sql in VIEW.items()]
+        return "its SQL" if sorted(found["sql"].to_pylist()) == sorted(wanted) else "other SQL"
 
     if name == "nanoseconds":
         unit = found.schema.field("at").type
@@ -300,17 +406,32 @@ def version(engine: str) -> str:
 
 def main() -> int:
     """Run the cells; exit code 1 where an engine is not installed."""
+    import lakehouse as lh
+    from lakehouse.server.http_server import HttpServer
+    from lakehouse.server.rest_app import rest_app
+
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.engine_matrix")
     parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--write", action="store_true", help="put the table into the docs")
     options = parser.parse_args()
     chosen = {name: version(name) for name in options.engines.split(",")}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         tables = built(folder)
+        lake = lh.load_catalog(f"file://{folder}")
+        server = stack.enter_context(HttpServer(rest_app(lake), "127.0.0.1", 0))
         lines = [f"| | {' | '.join(f'{one} {told}' for one, told in chosen.items())} |"]
         lines.append("|---" * (len(chosen) + 1) + "|")
-        for name in TABLES:
-            cells = [cell(engine, name, *tables[name]) for engine in chosen]
+        for name in options.tables.split(","):
+            location, rows = tables[name]
+            cells = []
+            for engine in chosen:
+                said = cell(engine, name, location or server.url, rows)
+                if name == "view made there" and said == "yes":
+                    said = "yes" if lake.view_exists("m.made") else "not seen by us"
+                    if said == "yes":
+                        lake.drop_view("m.made")
+                cells.append(said)
             lines.append(f"| {name} | {' | '.join(cells)} |")
             sys.stderr.write(json.dumps([name, *cells]) + "\n")
     text = "\n".join(lines)

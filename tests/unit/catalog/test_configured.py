@@ -113,6 +113,27 @@ def test_other_types_are_refused_by_name(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
+    ("uri", "way_out"),
+    [
+        ("hms://host:9083", "register_table"),
+        ("thrift://user:pw@host:9083", "register_table"),
+        ("glue://eu-west-1", "rest.sigv4-enabled=true"),
+        ("jdbc:postgresql://host/catalog", "postgresql\\+psycopg"),
+    ],
+)
+def test_a_catalog_that_is_known_and_not_opened_is_refused_with_the_way_out(uri, way_out):
+    with pytest.raises(lh.InvalidInputError, match=f"not opened here.*{way_out}") as refused:
+        lh.load_catalog(uri, warehouse="file:///data")
+    assert "pw" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("kind", "way_out"), [("hive", "register_table"), ("glue", "sigv4")])
+def test_a_type_that_is_known_and_not_opened_is_refused_with_the_way_out(kind, way_out):
+    with pytest.raises(lh.InvalidInputError, match=way_out):
+        lh.load_catalog("prod", type=kind, uri="thrift://host:9083", warehouse="/data")
+
+
+@pytest.mark.parametrize(
     ("said", "match"),
     [
         ({"type": "sql"}, r"'prod' has no uri.*PYICEBERG_CATALOG__PROD__URI"),
