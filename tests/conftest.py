@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 
+import pandas as pd  # noqa: F401 - else commands run here would have pyarrow know no frames
 import pytest
 from hypothesis import HealthCheck, settings
 

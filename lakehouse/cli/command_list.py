@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import gc
 import importlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -19,16 +20,19 @@ class Listed(NamedTuple):
     Attributes:
         module: where its function is registered.
         help: the first sentence of its docstring.
+        frames: whether code of others may run in it, which may have frames of pandas.
     """
 
     module: str
     help: str
+    frames: bool = False
 
 
 COMMANDS = {
     "demo": Listed(
         "lakehouse.cli.demo",
         "Run the whole pipeline once on real events, with late files, checks and maintenance.",
+        frames=True,
     ),
     "tables": Listed(
         "lakehouse.cli.catalog_commands",
@@ -53,6 +57,7 @@ COMMANDS = {
     "branch": Listed(
         "lakehouse.cli.branch_commands",
         "Branches of the whole lake: work on one, and publish all of it or nothing.",
+        frames=True,
     ),
     "files": Listed(
         "lakehouse.cli.scan_commands",
@@ -69,14 +74,17 @@ COMMANDS = {
     "merge": Listed(
         "lakehouse.cli.merging.merge_commands",
         "Update, delete and insert rows by a condition on the rows of a file or table.",
+        frames=True,
     ),
     "upsert": Listed(
         "lakehouse.cli.merging.merge_commands",
         "Update rows by key with the rows of a file or table, and insert those with new keys.",
+        frames=True,
     ),
     "serve": Listed(
         "lakehouse.cli.serving.server_commands",
         "Serve the catalog over HTTP, by the Iceberg REST protocol.",
+        frames=True,
     ),
     "new-principal": Listed(
         "lakehouse.cli.serving.server_commands",
@@ -85,10 +93,12 @@ COMMANDS = {
     "spark-connect": Listed(
         "lakehouse.cli.serving.server_commands",
         "Serve the catalog to Spark Connect clients, which only need PySpark.",
+        frames=True,
     ),
     "mcp": Listed(
         "lakehouse.cli.serving.agent_commands",
         "Serve the catalog to agents, by the Model Context Protocol.",
+        frames=True,
     ),
     "health": Listed(
         "lakehouse.cli.health_commands",
@@ -153,54 +163,67 @@ COMMANDS = {
     "new-source": Listed(
         "lakehouse.cli.sources.source_commands",
         "Read a sample of events, propose a source, and write its definition.",
+        frames=True,
     ),
     "plan-changes": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show what the current definitions would do to the existing tables; change nothing.",
+        frames=True,
     ),
     "quarantine": Listed(
         "lakehouse.cli.pipeline_commands",
         "Count the quarantined lines of a source by reason; what change would take them.",
+        frames=True,
     ),
     "retry-quarantine": Listed(
         "lakehouse.cli.pipeline_commands",
         "Make the next run try quarantined lines again, by the source's current definition.",
+        frames=True,
     ),
     "fill-columns": Listed(
         "lakehouse.cli.pipeline_commands",
         "Fill columns from the fields that records had before the source declared them.",
+        frames=True,
     ),
     "lineage": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show the inputs of a materialization and the snapshots that were read.",
+        frames=True,
     ),
     "why": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show the landing files and lines that rows of a table were computed from, and prove it.",
+        frames=True,
     ),
     "why-not": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show what took a row that a table has not: a filter, a join, a check, or quarantine.",
+        frames=True,
     ),
     "impact": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show which rows of which tables landing lines, or rows of a table, went into.",
+        frames=True,
     ),
     "undo": Listed(
         "lakehouse.cli.pipeline_commands",
         "Return every table that a run wrote to what it was before the run.",
+        frames=True,
     ),
     "forget": Listed(
         "lakehouse.cli.pipeline_commands",
         "Delete a person's rows, or a delivery's, and their bytes in all files; else show a plan.",
+        frames=True,
     ),
     "spark-archive": Listed(
         "lakehouse.cli.pipeline_commands",
         "Archive Spark's classes, so that sessions start in half the time.",
+        frames=True,
     ),
     "semantics": Listed(
         "lakehouse.cli.semantics_commands",
         "Statements about tables and columns, and whether they still hold.",
+        frames=True,
     ),
 }
 
@@ -219,6 +242,8 @@ class CommandsByName(TyperGroup):
             return None
         app = typer.Typer(rich_markup_mode=None, add_completion=False)
         app.callback()(_no_options)
+        if not COMMANDS[cmd_name].frames:
+            _expect_no_frames()
         with _uncollected():
             importlib.import_module(COMMANDS[cmd_name].module).register(app)
         return typer.main.get_group(app).commands[cmd_name]
@@ -250,3 +275,29 @@ def _uncollected() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+def _expect_no_frames() -> None:
+    """Have pyarrow look for pandas now, in vain; what imports pandas afterwards gets it.
+
+    It looks before it makes its first array, to know frames by, and what it imports then is a
+    fifth of a short command.
+    """
+    if "pandas" not in sys.modules:
+        import pyarrow  # noqa: PLC0415, ICN001 - the list of commands imports nothing
+
+        sys.meta_path.insert(0, _NoPandas)
+        try:
+            pyarrow.array([None])
+        finally:
+            sys.meta_path.remove(_NoPandas)
+
+
+class _NoPandas:
+    """A finder of modules by which there is no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004
+        """None, which leaves a module to other finders, but for one."""
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)

@@ -176,7 +176,7 @@ def sql(
         if dry_run or branch != "main":
             raise typer.BadParameter("--dry-run and --branch are for statements that change rows.")
         result = _arrow(session, query)
-    result = with_json(result)
+    result = _printable(with_json(result))
     if session.json:
         session.show(result.to_pylist(), "")
     elif shape is Shape.CSV:
@@ -246,7 +246,6 @@ def _scan(
 
 
 def _arrow(session: Session, query: str) -> pa.Table:
-    # DataFusion takes two seconds to import (it imports pandas): only this command pays for it
     queries: Any = load_module("lakehouse.queries", "sql")
     return queries.QueryEngine(session.lake, session.environment).run(query)
 
@@ -261,6 +260,26 @@ def _spark(session: Session, query: str) -> pa.Table:
         return spark.sql(query).toArrow()
     finally:
         spark.stop()
+
+
+def _printable(result: pa.Table) -> pa.Table:
+    """Times with their nanoseconds as text, durations to microseconds: Python has no smaller."""
+    columns = [pa.field(column.name, _printable_type(column.type)) for column in result.schema]
+    return result.cast(pa.schema(columns), safe=False)
+
+
+def _printable_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.string()
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([column.with_type(_printable_type(column.type)) for column in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_printable_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_printable_type(kind.key_type), _printable_type(kind.item_type))
+    return kind
 
 
 def _is_number(kind: pa.DataType) -> bool:

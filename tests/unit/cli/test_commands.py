@@ -443,3 +443,12 @@ def test_a_branch_of_the_lake(run, table, monkeypatch):
     run("branch", "create", "other", "--all")
     assert run("branch", "drop", "other", "--json").json["tables"] == []
     assert run("branch", "list", "--json").json == []
+
+
+def test_sql_shows_every_digit_of_a_time(run):
+    time = "arrow_cast('2020-01-01T00:00:00.123456789', 'Timestamp(Nanosecond, Some(\"UTC\"))')"
+    shown = "2020-01-01 00:00:00.123456789Z"
+    query = f"SELECT {time} AS t, make_array({time}) AS l, named_struct('a', {time}) AS s"
+    assert run("sql", query, "--json").json == [{"t": shown, "l": [shown], "s": {"a": shown}}]
+    assert shown in run("sql", query).out
+    assert run("sql", f"SELECT {time} AS t", "--format", "csv").out == f"t\n{shown}\n"

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -83,20 +84,43 @@ assert lake.list_tables() == []
 
 
 def test_commands_that_read_metadata_import_no_engine(tmp_path) -> None:
-    """`describe` shows statements, `sql` starts an engine, `plan` fills arrays, for which pyarrow
-    imports pandas; these do nothing of it."""
-    schema = pa.schema({"a": pa.int64()})
-    lakehouse.load_catalog(tmp_path).create_table("raw.t", schema).append(pa.table({"a": [1]}))
+    """`describe` shows statements, and `--where` is parsed; these do neither."""
+    program = commands(tmp_path, "tables", "history raw.t", "files raw.t", "plan raw.t")
+    assert not imported_by(program) & HEAVY
+
+
+def test_a_query_imports_its_parser_and_its_engine(tmp_path) -> None:
+    program = commands(tmp_path, "sql 'SELECT max(a) FROM raw.t'", "plan raw.t --where 'a = 1'")
+    assert imported_by(program) & HEAVY == {"datafusion", "sqlglot"}
+
+
+def test_a_process_that_ran_a_command_knows_frames_once_it_has_one(tmp_path) -> None:
     program = f"""
+{commands(tmp_path, "plan raw.t")}
+assert "pandas" not in sys.modules
+import pandas as pd
+import pyarrow as pa
+frame = pd.DataFrame({{"a": [1.5, None]}})
+assert pa.table(frame)["a"].to_pylist() == [1.5, None]
+assert pa.Table.from_pandas(frame).to_pandas().equals(frame)
+"""
+    assert "pandas" in imported_by(program)
+
+
+def commands(folder: Path, *lines: str) -> str:
+    """A program that runs commands on a catalog with one table, one after the other."""
+    schema = pa.schema({"a": pa.int64()})
+    lakehouse.load_catalog(folder).create_table("raw.t", schema).append(pa.table({"a": [1]}))
+    return f"""
+import shlex, sys
 from click.testing import CliRunner
 import typer
 from lakehouse.cli import app
-for words in ("tables", "history raw.t"):
-    arguments = ["--catalog", {str(tmp_path)!r}, *words.split()]
+for line in {lines!r}:
+    arguments = ["--catalog", {str(folder)!r}, *shlex.split(line)]
     result = CliRunner().invoke(typer.main.get_command(app), arguments)
-    assert result.exit_code == 0, (words, result.output)
+    assert result.exit_code == 0, (line, result.output)
 """
-    assert not imported_by(program) & HEAVY
 
 
 @pytest.mark.parametrize("name", [*lakehouse.__all__, "spark"])
