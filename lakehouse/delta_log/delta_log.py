@@ -418,6 +418,11 @@ class LiveFiles:
 NO_FILES = LiveFiles({}, ())
 
 
+_NAMED = KeptByBytes[str, frozenset[str]](8 << 20)
+"""The data files that the deletes of a manifest name, where each of these names one."""
+_ENTRY_BYTES = 256
+
+
 class TableFiles:
     """The files of a table's snapshots as Delta's actions.
 
@@ -476,9 +481,7 @@ class TableFiles:
                     return None
                 named.update(path.decode() for path in paths.to_pylist())
         named -= _paths(added) | _paths(removed)
-        stay = [
-            self._find(manifest, named) for manifest in manifests if named and not manifest.content
-        ]
+        stay = self._find(manifests, named)
         touched = _paths(added) | named
         after = self._live(snapshot, added + stay, manifests if named else new, touched)
         if parent is None or not (named or any(map(len, removed))):
@@ -518,12 +521,19 @@ class TableFiles:
 
     def _deletes(self, manifest: ManifestFile, paths: set[str] | None) -> list[ManifestEntry]:
         """Live deletes; with `paths` those that are about these data files, or name none."""
+        known = _NAMED.get(manifest.manifest_path)
+        if known is not None and paths is not None and known.isdisjoint(paths):
+            return []
         entries = self._opened.get(manifest.manifest_path)
         if entries is None:
             entries = _alive(self._reader.entries(manifest))
             self._opened[manifest.manifest_path] = entries
         if paths is not None:
             named = entries.named_files()
+            if not named.null_count:
+                about_all = frozenset(path.decode() for path in named.to_pylist())
+                size = sum(len(path) + _ENTRY_BYTES for path in about_all)
+                _NAMED.put(manifest.manifest_path, about_all, size)
             wanted = pa.array([path.encode() for path in paths], pa.binary())
             about = pc.or_(pc.is_null(named), pc.is_in(named, value_set=wanted))
             if not pc.any(about).as_py():
@@ -531,18 +541,26 @@ class TableFiles:
             entries = entries.filter(about)
         return entries.to_manifest_entries()
 
-    def _find(self, manifest: ManifestFile, paths: set[str]) -> Entries:
-        """The live entries of these data files."""
-        opened = self._reader.open(manifest)
-        table = opened.entries(("file_path",)).table
-        wanted = pa.array(sorted(paths), table["file_path"].type)
-        mask = pc.and_(
-            pc.is_in(table["file_path"], value_set=wanted),
-            pc.not_equal(table["status"], _DELETED),
-        )
-        if not pc.any(mask).as_py():
-            return Entries(table.slice(0, 0), self._reader.spec_of(manifest))
-        return opened.entries(None).filter(mask)
+    def _find(self, manifests: Sequence[ManifestFile], paths: Collection[str]) -> list[Entries]:
+        """The live entries of these data files, looked for where most files are first."""
+        missing = set(paths)
+        parts: list[Entries] = []
+        for manifest in sorted(manifests, key=_files_in, reverse=True):
+            if not missing:
+                break
+            if manifest.content:
+                continue
+            opened = self._reader.open(manifest)
+            table = opened.entries(("file_path",)).table
+            wanted = pa.array(sorted(missing), table["file_path"].type)
+            mask = pc.and_(
+                pc.is_in(table["file_path"], value_set=wanted),
+                pc.not_equal(table["status"], _DELETED),
+            )
+            if pc.any(mask).as_py():
+                parts.append(opened.entries(None).filter(mask))
+                missing -= _paths(parts[-1:])
+        return parts
 
     def _vector(
         self, file: DataFile, deletes: Sequence[DataFile], sequence_number: int
@@ -577,6 +595,10 @@ class TableFiles:
 
 def _paths(parts: Iterable[Entries]) -> set[str]:
     return {path for part in parts for path in part.table["file_path"].to_pylist()}
+
+
+def _files_in(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
 def _alive(entries: Entries) -> Entries:
@@ -692,7 +714,6 @@ _KNOWN = KeptByBytes[str, int](1 << 20)
 
 What it says is read again: others may have written more, or the log be gone or another.
 """
-_ENTRY_BYTES = 256
 
 
 def follow(catalog: Catalog, version: TableVersion) -> Head | None:

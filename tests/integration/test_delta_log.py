@@ -384,6 +384,28 @@ def test_orphan_removal_knows_the_log(tmp_path, monkeypatch, keeps):
     assert by_delta_rs(table) == plain(table.scan().to_arrow())
 
 
+def test_the_log_opens_manifests_of_deletes_once(tmp_path, monkeypatch):
+    """What a commit costs does not grow with the commits before it."""
+    opened = []
+
+    class Counted(delta_log.ManifestReader):
+        def entries(self, manifest):
+            if manifest.content:
+                opened.append(manifest.manifest_path)
+            return super().entries(manifest)
+
+    monkeypatch.setattr(delta_log, "ManifestReader", Counted)
+    table = events(tmp_path, **{"commit.manifest-merge.enabled": "false"})
+    for number in range(1, 9):
+        table.append(made(random.Random(number), 100 * number, 100))
+    for number in range(8):
+        table.delete(f"id = {100 * number + 3}")
+    assert len(opened) >= 8
+    assert len(opened) <= 2 * len(set(opened))
+    assert len(DeltaLog(table.storage, table.location).files()) == 9
+    assert len(by_delta_rs(table)) == 900 - 8
+
+
 def test_orphan_removal_knows_a_log_that_was_synchronized_once(tmp_path):
     table = lh.load_catalog(f"file://{tmp_path}/lake").create_table("a.t", SCHEMA)
     table.append(made(random.Random(1), 0, 9))
