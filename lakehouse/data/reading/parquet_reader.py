@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.types import NestedField, PrimitiveType
 
+from lakehouse.data.conversion.thrift import read_struct
 from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.data.reading.scan_columns import FileShape, RowGroup, TaskReader, WantedRows
 from lakehouse.data.reading.shredded_statistics import (
@@ -51,10 +52,6 @@ _ENCRYPTED_MAGIC = b"PARE"
 _TRAILER_BYTES = 8
 # What is read from the end of a file at first; most footers are smaller.
 _TAIL_BYTES = 65_536
-_DEEPEST = 32
-
-# Thrift compact protocol
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 _PLAIN: dict[str, Callable[[bytes], Any]] = {
     "BOOLEAN": lambda raw: raw[0] != 0,
@@ -347,89 +344,6 @@ def _chunk(chunk: dict[int, Any], ordered: bool) -> ColumnChunk:
         minimum=minimum,
         maximum=maximum,
     )
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    if byte < 0x80:
-        return byte, at + 1
-    result, shift = byte & 0x7F, 7
-    while True:
-        at += 1
-        byte = data[at]
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, at + 1
-        shift += 7
-        if shift > 70:
-            raise ValueError("a number is too long")
-
-
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    raw, at = _varint(data, at)
-    return (raw >> 1) ^ -(raw & 1), at
-
-
-def read_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """A struct of Thrift's compact protocol as its fields by number, and where it ends.
-
-    Raises:
-        IndexError, KeyError, TypeError, ValueError, struct.error: it is not one; callers add the
-            file.
-    """
-    if depth > _DEEPEST:
-        raise ValueError("nested too deeply")
-    result: dict[int, Any] = {}
-    field_id = 0
-    while True:
-        head = data[at]
-        at += 1
-        if head == 0:
-            return result, at
-        kind, delta = head & 0x0F, head >> 4
-        if delta:
-            field_id += delta
-        else:
-            field_id, at = _integer(data, at)
-        result[field_id], at = _read_value(data, at, kind, depth)
-
-
-def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    if kind in (_I16, _I32, _I64):
-        return _integer(data, at)
-    if kind == _BINARY:
-        length, at = _varint(data, at)
-        if at + length > len(data):
-            raise ValueError("a text is longer than the footer")
-        return data[at : at + length], at + length
-    if kind == _STRUCT:
-        return read_struct(data, at, depth + 1)
-    if kind in (_LIST, _SET):
-        return _read_list(data, at, depth + 1)
-    if kind in (_TRUE, _FALSE):
-        return kind == _TRUE, at
-    if kind == _BYTE:
-        return data[at], at + 1
-    if kind == _DOUBLE:
-        return struct.unpack_from("<d", data, at)[0], at + 8
-    raise ValueError(f"unknown type {kind}")
-
-
-def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
-    head = data[at]
-    count, kind, at = head >> 4, head & 0x0F, at + 1
-    if count == 15:
-        count, at = _varint(data, at)
-    if count > len(data) - at:
-        raise ValueError("a list is longer than the footer")
-    items = []
-    for _ in range(count):
-        if kind in (_TRUE, _FALSE):
-            item, at = data[at] == _TRUE, at + 1
-        else:
-            item, at = _read_value(data, at, kind, depth)
-        items.append(item)
-    return items, at
 
 
 _ARROW_SCHEMA = b"ARROW:schema"

@@ -24,6 +24,7 @@ from lakehouse.data.writing.parquet_writer import (
     plain_columns,
 )
 from lakehouse.data.writing.shredded_variants import ShreddedVariants
+from lakehouse.data.writing.threaded_parquet import is_worth_threads
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spec.manifests.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning.partition_terms import partition_path
@@ -399,6 +400,7 @@ class FanOut:
             variants=ShreddedVariants(
                 target.schema, target.arrow_schema, target.modes, rows, options.shredding_rows
             ),
+            threaded=is_worth_threads(rows),
         )
 
     def _close(self, lane: _Lane) -> DataFile:

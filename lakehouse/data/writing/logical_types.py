@@ -18,12 +18,11 @@ from pyiceberg.types import (
     IcebergType,
 )
 
-from lakehouse.data.reading.parquet_reader import read_struct
+from lakehouse.data.conversion.thrift import STOP, read_struct, write_varint
 from lakehouse.spec.schema.iceberg_types import VariantType, fields_of
 
 _MAGIC = b"PAR1"
 _TRAILER = struct.Struct("<I4s")
-_STOP = b"\x00"
 # Thrift's compact protocol: the distance to the field before, then the kind of the value.
 _LOGICAL_TYPE = b"\x1c"
 """Field 10 of a `SchemaElement`, a struct, behind its field 9, the id of the column."""
@@ -100,16 +99,8 @@ def _crs(name: str, default: str) -> bytes:
     if name == default:
         return b""
     raw = name.encode()
-    return b"\x18" + _varint(len(raw)) + raw
+    return b"\x18" + write_varint(len(raw)) + raw
 
 
 def _union(field: int, content: bytes) -> bytes:
-    return b"\x0c" + _varint(field << 1) + content + _STOP + _STOP
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*encoded, number])
+    return b"\x0c" + write_varint(field << 1) + content + STOP + STOP
