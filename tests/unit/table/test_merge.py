@@ -421,3 +421,17 @@ def test_uuids_within_nested_columns(catalog, kind, memory_bytes):
     assert (done.rows_updated, done.rows_inserted) == (250, 250)
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(750))
     assert table.update({"id": "id + 1000"}, where="id < 10").rows_updated == 10
+
+
+def test_equal_rows_are_written_again_by_an_upsert_and_left_alone_by_a_condition(table):
+    same = pa.concat_tables([rows(3, 4), rows(15, day=1)])
+    before = table.current_snapshot().snapshot_id
+    differs = "s.day IS DISTINCT FROM t.day OR s.x IS DISTINCT FROM t.x"
+    merge = table.merge(same, on=["id"]).when_matched_update_all(differs)
+    assert merge.execute().rows_updated == 0
+    assert table.current_snapshot().snapshot_id == before
+    other = pa.concat_tables([rows(3), rows(4, x=None)])
+    merge = table.merge(other, on=["id"]).when_matched_update_all(differs)
+    assert merge.execute().rows_updated == 1
+    assert table.scan(where="x IS NULL").to_arrow()["id"].to_pylist() == [4]
+    assert table.upsert(same.slice(0, 1), keys=["id"]).rows_updated == 1
