@@ -223,7 +223,7 @@ class Pilot(Meter):
             layout=layout,
             bytes=size,
             files=math.ceil(size / target),
-            row_ns=self._row_ns,
+            row_ns=self._row_ns_of(data),
             write_ns=write_ns,
             queries=tuple(costs),
         )

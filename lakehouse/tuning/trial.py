@@ -81,7 +81,9 @@ _DAY_MS = 24 * 3600 * 1000
 _EVERYTHING = "true"
 _SMALLER, _SLOW = 0.97, 0.88
 _TIMES = (DateType, TimestampType, TimestamptzType)
-_NUMBER_NS, _TEXT_NS, _NESTED_NS, _BYTE_NS = 6.0, 25.0, 40.0, 1.0
+_NUMBER_NS, _TEXT_NS, _NESTED_NS = 1.5, 18.0, 40.0
+_NUMBER_BYTE_NS, _TEXT_BYTE_NS = 1.1, 0.4
+"""Of a value, and of each byte that it takes encoded: runs of a dictionary take next to none."""
 _LEAST_PAIRS, _ROWS_OF_A_KEY, _MOSTLY_RUNS = 20, 4, 0.5
 _TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
 _TIMED_TURNS, _MOST_TIMED, _WHOLE_BYTES = 12, 256 << 20, 64 << 20
@@ -142,8 +144,10 @@ class Meter:
 
     @cached_property
     def _row_ns(self) -> float:
-        size: float = self._rows.nbytes / max(1, self._rows.num_rows)
-        return _row_ns(schema_to_arrow(self._metadata.schema())) + _BYTE_NS * size
+        return self._row_ns_of(self._now[2][0])
+
+    def _row_ns_of(self, data: bytes) -> float:
+        return _row_ns(schema_to_arrow(self._metadata.schema()), data)
 
     def decodes_slower(self, layout: Layout) -> bool:
         """Whether a clock says that rows of a layout clearly take longer to decode than today."""
@@ -160,7 +164,7 @@ class Meter:
     def measure(self, layout: Layout) -> Measured:
         """Bytes, files and queries of a layout."""
         arranged = self.arranged(layout)
-        size, write_ns, (_, file, _) = self._written(arranged, layout.properties)
+        size, write_ns, (data, file, _) = self._written(arranged, layout.properties)
         runs = self._runs(layout)
         shrunk = size - sum(
             file.column_sizes.get(self._schema.find_field(name).field_id, 0) * (1 - left)
@@ -173,7 +177,7 @@ class Meter:
             layout=layout,
             bytes=whole,
             files=files,
-            row_ns=self._row_ns,
+            row_ns=self._row_ns_of(data),
             write_ns=write_ns / self._share,
             queries=tuple(self._queries(layout, files)),
         )
@@ -406,9 +410,27 @@ def _names(where: Bound) -> Iterator[str]:
     return (column.path[0] for column in columns(where))
 
 
-def _row_ns(schema: pa.Schema) -> float:
-    """Processor time of decoding a row, by the types of its columns: a clock would sway choices."""
-    return sum(_value_ns(column.type) for column in schema)
+def _row_ns(schema: pa.Schema, data: bytes | None) -> float:
+    """Processor time of decoding a row, by types and encoded bytes: a clock would sway choices.
+
+    Args:
+        schema: of the table.
+        data: a Parquet file of rows of it, which may lack columns; None: there is none.
+    """
+    values = sum(_value_ns(column.type) for column in schema)
+    if data is None:
+        return values
+    footer = pq.ParquetFile(pa.BufferReader(data), arrow_extensions_enabled=False).metadata
+    encoded = 0.0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for at in range(group.num_columns):
+            chunk = group.column(at)
+            is_text = chunk.physical_type == "BYTE_ARRAY"
+            byte_ns = _TEXT_BYTE_NS if is_text else _NUMBER_BYTE_NS
+            encoded += byte_ns * chunk.total_uncompressed_size
+    ns: float = values + encoded / max(1, footer.num_rows)
+    return ns
 
 
 def _value_ns(kind: pa.DataType) -> float:
@@ -888,7 +910,7 @@ def _as_it_is(
     metadata: TableMetadata, size: int, files: int, costs: Sequence[QueryCost]
 ) -> Measured:
     """A table without a sample; a row is taken to cost as much to write as to read."""
-    row_ns = _row_ns(schema_to_arrow(metadata.schema()))
+    row_ns = _row_ns(schema_to_arrow(metadata.schema()), None)
     return Measured(
         layout=layout_of(metadata),
         bytes=size,
