@@ -38,6 +38,7 @@ SUITES = (
     "tests/unit/storage/test_storage.py",
     "tests/integration/test_catalogs.py",
     "tests/integration/test_races.py",
+    "tests/integration/test_two_clouds.py",
 )
 ACCOUNT = "devstoreaccount1"
 # Azurite's own, which its documentation prints

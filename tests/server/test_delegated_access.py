@@ -19,6 +19,7 @@ from lakehouse.server.access.principals_file import read_rules
 from lakehouse.server.delegation.file_access import AccessRules, session_policy
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
+from lakehouse.storage.object_store import ObjectStorage
 from tests.guarded_s3 import guarded_s3
 from tests.server.guarded import SECRETS, Guarded, rules_file
 
@@ -241,6 +242,35 @@ def test_credentials_are_renewed_while_a_table_is_open(tmp_path):
                 assert table.scan().count() == appended
                 time.sleep(0.5)
                 assert worker.read(table.metadata_location)
+
+
+@pytest.mark.slow
+def test_a_scan_goes_on_when_its_credentials_end_in_the_middle(tmp_path, monkeypatch):
+    """Sixty files; the store ends sessions after four seconds, and the reader waits for five."""
+    read = []
+    read_range = ObjectStorage.read_range
+    monkeypatch.setattr(
+        ObjectStorage,
+        "read_range",
+        lambda self, *where: read.append(where[0]) or read_range(self, *where),
+    )
+    with guarded_s3(session_seconds=4) as store:
+        for server in serving(store, tmp_path, seconds=900):
+            table = ours(server, "ann").create_table("ann.t", ROWS.schema, partition_by=["id"])
+            table.append(pa.table({"id": range(60), "name": ["x"] * 60}))
+            batches = iter(ours(server, "ann").load_table("ann.t").scan().to_batches())
+            (one,) = credentials(server, "ann").json()["storage-credentials"]
+            client = store.client(**one["config"])
+            key = table.metadata_location.removeprefix("s3://lake/")
+            ids = next(batches)["id"].to_pylist()
+            client.get_object(Bucket="lake", Key=key)
+            time.sleep(5)
+            with pytest.raises(ClientError):
+                client.get_object(Bucket="lake", Key=key)
+            before = len(read)
+            ids += [found for batch in batches for found in batch["id"].to_pylist()]
+            assert sorted(ids) == list(range(60))
+            assert len(read) > before
 
 
 def test_a_secret_is_in_no_error(server, store, table, caplog):
