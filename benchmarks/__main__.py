@@ -31,6 +31,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "scale": ("--days", "7,8,9", "--files-per-partition", "8", "--tables", "20", "--repeat", "1"),
     "manifest_write": ("--entries", "8032"),
     "open_table": ("--snapshots", "100", "--repeat", "1"),
+    "cold_start": ("--tables", "3", "--repeat", "1"),
     "call_counts": (),
     "optional_parts": ("--rows", "300000", "--scale", "0.004", "--repeat", "1"),
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
@@ -110,6 +111,13 @@ def plan_cost(results: dict[str, Any]) -> Iterator[Ratio]:
 def scale(results: dict[str, Any]) -> Iterator[Ratio]:
     for name, costs in results["model"].items():
         yield Ratio(name, "the cost model", 1 / costs["measured_to_predicted"], "cost")
+
+
+def cold_start(results: dict[str, Any]) -> Iterator[Ratio]:
+    processes = results["processes"]
+    theirs = processes["load and plan, pyiceberg"]["cpu_seconds"]
+    ours = processes["load and plan"]["cpu_seconds"]
+    yield Ratio("load and plan in a process", "pyiceberg", theirs / ours, "processor time")
 
 
 def open_table(results: dict[str, Any]) -> Iterator[Ratio]:
@@ -344,6 +352,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_cost": plan_cost,
     "scale": scale,
     "open_table": open_table,
+    "cold_start": cold_start,
     "call_counts": call_counts,
     "optional_parts": optional_parts,
     "manifest_write": manifest_write,

@@ -94,6 +94,11 @@ class Session:
         """Standard output."""
         return _console()
 
+    @cached_property
+    def errors(self) -> Console:
+        """Standard error."""
+        return Console(stderr=True, highlight=False, soft_wrap=True)
+
     def table(self, name: str) -> Table:
         """Open a table. Raises NoSuchTableError, which names the tables that exist."""
         try:
@@ -163,7 +168,7 @@ class Session:
     @contextlib.contextmanager
     def progress(self) -> Iterator[Progress]:
         """A progress bar on standard error; silent when that is no terminal."""
-        errors = Console(stderr=True)
+        errors = self.errors
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from dataclasses import asdict
+import time
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
@@ -156,11 +157,17 @@ def sql(
         str, typer.Option("--at", help="A version of the lake, or a time: all tables as of it.")
     ] = "",
     dry_run: DryRunOption = False,
+    timing: Annotated[
+        bool,
+        typer.Option("--timing", help="Say on standard error what took how much processor time."),
+    ] = False,
 ) -> None:
     """Query and change tables with SQL.
 
     Example: lakehouse sql "SELECT count(*) FROM raw.flights" --format csv
     """
+    spent = _Spent()
+    spent.on("start and imports")
     if at:
         session.lake = session.lake.as_of(at)
     if engine is EngineName.SPARK:
@@ -172,10 +179,17 @@ def sql(
         if statements.is_change(query):
             runner = statements.StatementEngine(session.lake, branch=branch, dry_run=dry_run)
             _show_change(session, runner.run(query))
+            spent.on("the statement")
+            if timing:
+                spent.show(session)
             return
         if dry_run or branch != "main":
             raise typer.BadParameter("--dry-run and --branch are for statements that change rows.")
-        result = _arrow(session, query)
+        queries: Any = load_module("lakehouse.queries", "sql")
+        load_module("datafusion", "sql")
+        spent.on("the engine's imports")
+        result = queries.QueryEngine(session.lake, session.environment).run(query)
+    spent.on("the query")
     result = _printable(with_json(result))
     if session.json:
         session.show(result.to_pylist(), "")
@@ -191,6 +205,28 @@ def sql(
         rows = zip(*(column.to_pylist() for column in result.slice(0, limit).columns), strict=True)
         session.print_rows(listing(names, rows, limit=limit, total=result.num_rows))
         _print_count(session, result)
+    spent.on("output")
+    if timing:
+        spent.show(session)
+
+
+@dataclass
+class _Spent:
+    """Seconds of processor time of this process, all threads, by what they were spent on."""
+
+    marks: list[tuple[str, float]] = field(default_factory=list)
+
+    def on(self, what: str) -> None:
+        """What was done since the mark before; the first since the process began."""
+        self.marks.append((what, time.process_time()))
+
+    def show(self, session: Session) -> None:
+        """One line on standard error."""
+        parts, before = [], 0.0
+        for what, at in self.marks:
+            parts.append(f"{what} {at - before:.2f}")
+            before = at
+        session.errors.print(f"{before:.2f} s of processor: {', '.join(parts)}", style="dim")
 
 
 def _show_change(session: Session, done: Any) -> None:
@@ -243,11 +279,6 @@ def _scan(
         snapshot_id=None if snapshot is None else find_snapshot(table, snapshot),
         as_of=None if as_of is None else moment_ms(as_of, session.environment.now_ms()),
     )
-
-
-def _arrow(session: Session, query: str) -> pa.Table:
-    queries: Any = load_module("lakehouse.queries", "sql")
-    return queries.QueryEngine(session.lake, session.environment).run(query)
 
 
 def _spark(session: Session, query: str) -> pa.Table:

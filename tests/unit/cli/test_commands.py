@@ -452,3 +452,18 @@ def test_sql_shows_every_digit_of_a_time(run):
     assert run("sql", query, "--json").json == [{"t": shown, "l": [shown], "s": {"a": shown}}]
     assert shown in run("sql", query).out
     assert run("sql", f"SELECT {time} AS t", "--format", "csv").out == f"t\n{shown}\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "parts"),
+    [
+        ("SELECT 1 AS one", ["start and imports", "the engine's imports", "the query", "output"]),
+        ("DELETE FROM raw.events WHERE id = 1", ["start and imports", "the statement"]),
+    ],
+)
+def test_sql_names_what_it_spends(run, query, parts):
+    done = run("sql", query, "--timing")
+    total, _, told = done.err.strip().partition(" s of processor: ")
+    named = [part.rpartition(" ") for part in told.split(", ")]
+    assert [name for name, _, _ in named] == parts
+    assert sum(float(seconds) for _, _, seconds in named) == pytest.approx(float(total), abs=0.05)
