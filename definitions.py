@@ -83,5 +83,5 @@ defs = dg.Definitions(
         "spark": spark,
         "io_manager": LakehouseIOManager(lakehouse=lakehouse, spark=spark),
     },
-    executor=dg.in_process_executor,  # one process, and so one JVM, a run
+    executor=dg.in_process_executor,  # one process, and so one Spark session, a run
 )

@@ -35,6 +35,7 @@ LakehouseError
  ├── StorageError                     I/O failed; `retryable` says whether trying again can help
  ├── ForbiddenError                   the catalog's server does not let its caller do it
  ├── RequestRepeatedError             a request was carried out before
+ ├── SparkLostError                   the Spark that a run used has ended: retryable
  └── MaintenanceRefusedError          a maintenance request that could lose data
 """
 
@@ -362,6 +363,16 @@ class ForbiddenError(LakehouseError):
 
 class RequestRepeatedError(LakehouseError):
     """A request was carried out before, and is not carried out again."""
+
+
+class SparkLostError(LakehouseError):
+    """The Spark that a run used has ended, and what the run had it do may be half done.
+
+    >>> SparkLostError("the JVM is gone").retryable
+    True
+    """
+
+    retryable = True
 
 
 class MaintenanceRefusedError(LakehouseError):

@@ -15,6 +15,7 @@ from lakehouse.ingestion.stamp import AUDIT_BRANCH, RunStamp
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite
+from lakehouse.spark.warm_session import lost_spark
 from lakehouse.spec.metadata.snapshot import ASSET_KEY, RUN_ID
 from lakehouse.table import Table
 
@@ -61,6 +62,7 @@ def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
 
     Raises:
         Failure: instead of a LakehouseError that a retry cannot heal.
+        SparkLostError: the Spark that runs share has ended.
     """
     try:
         yield
@@ -68,6 +70,11 @@ def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
         if error.retryable or isinstance(error, passed_on):
             raise
         raise failure_of(error) from None
+    except Exception as error:  # py4j's, or that nobody listens where it connects
+        lost = None if isinstance(error, dg.Failure) else lost_spark()
+        if lost is None:
+            raise
+        raise lost from error
 
 
 def failure_of(error: LakehouseError) -> dg.Failure:

@@ -34,7 +34,7 @@ def build_definitions(
             "spark": spark,
             "io_manager": LakehouseIOManager(lakehouse=lakehouse, spark=spark),
         },
-        # one process, and so one JVM, a run
+        # one process, and so one Spark session, a run
         executor=dg.in_process_executor,
     )
     upkeep = maintenance_definitions(pipeline.maintained())

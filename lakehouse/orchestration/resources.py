@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,19 @@ from lakehouse.orchestration.run_publication import (
     publish_run,
     run_branch,
 )
-from lakehouse.spark.spark_session import build_session
+from lakehouse.spark.spark_session import build_session, spark_config
+from lakehouse.spark.warm_session import (
+    CAN_SHARE,
+    has_spark,
+    is_running,
+    leave_lost,
+    shared_process,
+    warm_session,
+)
 
+SPARK_VARIABLE = "LAKEHOUSE_SPARK"
+"""`own`: each run starts a Spark of its own; `shared`, the default: it uses its location's."""
+SPARK_USED = "lakehouse/spark"
 _SEEN: ContextVar[tuple[tuple[str, ...], Lakehouse] | None] = ContextVar("seen", default=None)
 
 
@@ -138,6 +150,10 @@ def _options(properties: str) -> dict[str, str]:
 class LakehouseSpark(LazyPySparkResource):
     """dagster-pyspark's lazy session: no JVM starts before the first step asks for it.
 
+    Runs that a code location starts as its own processes share a JVM, which stays for the next ones
+    (`warm_session`), where Spark runs in it (a `local` master). All others have one of their own,
+    and so has each where the variable `LAKEHOUSE_SPARK` is `own`.
+
     Attributes:
         spark_config: Spark configuration to add or to replace.
         master: where Spark runs.
@@ -147,10 +163,35 @@ class LakehouseSpark(LazyPySparkResource):
     master: str = "local[*]"
 
     def _init_session(self) -> None:
-        if self._spark_session is None:
-            self._spark_session = build_session(
-                "lakehouse", master=self.master, config=self.spark_config
-            )
+        leave_lost()
+        if is_running(self._spark_session):
+            return
+        location = _code_location() if self.master.startswith("local") else None
+        self._spark_session = (
+            build_session("lakehouse", master=self.master, config=self.spark_config)
+            if location is None
+            else warm_session(location, spark_config(master=self.master, config=self.spark_config))
+        )
+
+    def used(self) -> dict[str, dg.MetadataValue]:
+        """Metadata: which Spark this run has used; none of one that has used none."""
+        spark = self._spark_session
+        if spark is None:
+            return {}
+        process = shared_process(spark)
+        said = "of this run alone" if process is None else f"shared, process {process}"
+        return {SPARK_USED: dg.MetadataValue.text(said)}
+
+
+def _code_location() -> int | None:
+    """The process that started this one as a run of its own; None where Spark is not shared."""
+    chosen = os.environ.get(SPARK_VARIABLE) or "shared"
+    if chosen not in ("shared", "own"):
+        raise InvalidInputError(f"{SPARK_VARIABLE} is shared or own, not {chosen!r}")
+    parent = multiprocessing.parent_process()
+    if chosen == "own" or parent is None or not CAN_SHARE or has_spark():
+        return None
+    return parent.pid
 
 
 @contextmanager

@@ -442,6 +442,7 @@ class DerivedTable(ComputedTable):
                 metadata={
                     **materialization_metadata(table, snapshot, stale.inputs, self.columns),
                     DEFINITION_METADATA: self.definition or "unknown",
+                    **(spark.used() if self.engine == "spark" else {}),
                     **({} if refresh is None else {REFRESH_METADATA: refresh.to_dict()}),
                 },
             )

@@ -11,6 +11,7 @@ from pydantic import PrivateAttr
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 
+from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
 from lakehouse.ingestion.audit import MAIN
 from lakehouse.ingestion.stamp import RunStamp
@@ -108,6 +109,8 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
             table = _written_by_the_asset(obj, target)
             self._record(context, table, table.current_snapshot(ref=self._onto(target)), inputs)
             return
+        if self.spark is not None and engine_for(obj) is not None:
+            context.add_output_metadata(self.spark.used())
         write = _write(context, lake, target, obj, inputs, self._onto(target))
         checks = BlockingChecks.of(context.step_context, context.asset_key)
         if checks is None:

@@ -40,7 +40,9 @@ def java_object(spark: SparkSession, name: str) -> Any:
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
         loader, jar = _loaded(context._gateway)
         if context.applicationId not in _added:
-            context._jsc.addJar(str(jar))
+            # a JVM that runs share has started with it
+            if jar.name not in context._jsc.sc().listJars().toString():
+                context._jsc.addJar(str(jar))
             _added.add(context.applicationId)
         return _made(context._gateway, loader, name)
 

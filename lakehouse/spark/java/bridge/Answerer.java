@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BiFunction;
 import org.apache.spark.SparkRuntimeException;
+import org.apache.spark.sql.classic.SparkSession;
 import py4j.Py4JException;
 import scala.Option;
 import scala.Tuple2;
@@ -32,6 +33,14 @@ public final class Answerer {
     /** From now on catalogs whose option `lake` is `key` are answered by this object. */
     static void register(String key, BiFunction python) {
         LAKES.put(key, new Answerer(python));
+    }
+
+    /** Nobody answers any more for the catalogs of a session. */
+    static void forget(SparkSession session) {
+        for (Object value : CollectionConverters.asJava(
+                session.sessionState().conf().getAllConfs()).values()) {
+            LAKES.remove(value);
+        }
     }
 
     /** The lakehouse of a catalog. */
