@@ -95,15 +95,10 @@ class ShreddedVariants:
             if typed is not None:
                 self._typed[name] = typed
                 self._bounds[field_id] = _Bounds()
-        self.arrow = pa.schema(
-            [
-                member.with_type(_column_type(self._typed[member.name]))
-                if member.name in self._typed
-                else member
-                for member in arrow
-            ],
-            arrow.metadata,
-        )
+        self.arrow = arrow
+        for name, typed in self._typed.items():
+            at = arrow.get_field_index(name)
+            self.arrow = self.arrow.set(at, arrow.field(at).with_type(_column_type(typed)))
 
     def unordered(self) -> set[str]:
         """Paths of the UUIDs among what is shredded, which not all readers order alike."""

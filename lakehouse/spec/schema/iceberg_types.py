@@ -52,10 +52,7 @@ MAX_COLUMN_ID = 2147483447
 
 
 class VariantType(PrimitiveType):
-    """Semi-structured values (v3).
-
-    Tables that have such a column can be opened; its values are not read.
-    """
+    """Semi-structured values (v3), of which each brings its own type."""
 
     root: Literal["variant"] = Field(default="variant")
 
