@@ -43,6 +43,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "tpch": ("--sf", "0.01", "--repeat", "1"),
     "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
+    "writes": ("--rows", "20000", "--repeat", "1", "--columns", "20"),
     "incremental": ("--rows", "20000", "--keys", "2000", "--repeat", "1", "--queries", "users"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
     "streams": ("--batches", "5", "--rows", "10"),
@@ -226,6 +227,17 @@ def merge(results: dict[str, Any]) -> Iterator[Ratio]:
             )
 
 
+def writes(results: dict[str, Any]) -> Iterator[Ratio]:
+    for step, contenders in results["steps"].items():
+        for peer, times in contenders.items():
+            if peer != "lakehouse":
+                case = f"{step} in a table of {results['rows']:,} rows"
+                ours = contenders["lakehouse"]
+                yield Ratio(case, peer, times["seconds"] / ours["seconds"])
+                processor = times["processor"] / ours["processor"]
+                yield Ratio(case, peer, processor, "processor time")
+
+
 def streams(results: dict[str, Any]) -> Iterator[Ratio]:
     ours = results["sinks"]["ours"]
     for sink, peer in (("parquet", "Spark's Parquet sink"), ("iceberg", "Iceberg's sink")):
@@ -365,6 +377,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "arrow_read": arrow_read,
     "tpch": tpch,
     "merge": merge,
+    "writes": writes,
     "incremental": incremental,
     "streams": streams,
     "compaction": compaction,
