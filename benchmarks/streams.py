@@ -2,11 +2,14 @@
 
     python -m benchmarks.streams [--batches 500] [--rows 1000] [--sinks NAME ...]
     python -m benchmarks.streams --iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar
+    python -m benchmarks.streams --landings 50
 
 Each landing file is a batch. What counts is the files that are left, their bytes, and how long a
 batch takes; ours also with small files left as they are. Beside them Spark's Parquet sink and, on
 the Spark that it has a runtime for, Iceberg's. Results go to benchmarks/results/streams.json, sink
-by sink, with the load of the machine.
+by sink, with the load of the machine. With `--landings` files come one by one to a stream that
+waits for them, and a materialized view of the table is refreshed by what changed as soon as the
+rows of a file are there: how long it takes from the file's landing to its rows, and to the view.
 """
 
 from __future__ import annotations
@@ -17,12 +20,15 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 
 import lakehouse as lh
+from lakehouse.orchestration import MaterializedView
 from lakehouse.spark import build_session
 
 RESULTS = Path(__file__).parent / "results" / "streams.json"
@@ -69,7 +75,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--sinks", nargs="+", choices=SINKS)
     parser.add_argument("--iceberg-runtime", default="", help="jar of iceberg-spark-runtime")
+    parser.add_argument("--landings", type=int, default=0)
     given = parser.parse_args()
+    if given.landings:
+        end_to_end(given.landings, given.rows)
+        return
     sinks = given.sinks or [sink for sink in SINKS if sink != "iceberg" or given.iceberg_runtime]
     if "iceberg" in sinks and not given.iceberg_runtime:
         parser.error("beside Iceberg: give its --iceberg-runtime")
@@ -121,6 +131,51 @@ def main() -> None:
             sys.stdout.flush()
             keep(sink, result)
         spark.stop()
+
+
+def end_to_end(landings: int, rows: int) -> None:
+    """From a file's landing to its rows in a table, and to a view of the table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        landed(folder / "waiting", landings + 1, rows)
+        (folder / "landing").mkdir()
+        lake = lh.load_catalog(f"file://{folder}/warehouse")
+        lake.create_table(
+            "raw.landed",
+            pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "amount": pa.float64()}),
+        )
+        sql = (
+            "SELECT to_date(at) AS day, count(*) AS n, max(id) AS last FROM raw.landed "
+            "GROUP BY to_date(at)"
+        )
+        view = MaterializedView.create(lake, "marts.counts", sql, refresh="incremental")
+        spark = build_session("streams", master="local[2]", catalogs={"lake": lake})
+        query = (
+            spark.readStream.schema(COLUMNS)
+            .json(str(folder / "landing"))
+            .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+            .toTable("lake.raw.landed")
+        )
+        to_rows, to_view = [], []
+        for number, path in enumerate(sorted((folder / "waiting").iterdir()), 1):
+            path.rename(folder / "landing" / path.name)
+            began = time.monotonic()
+            while lake.load_table("raw.landed").scan().count() < number * rows:
+                time.sleep(0.005)
+            to_rows.append(time.monotonic() - began)
+            view.refresh()
+            to_view.append(time.monotonic() - began)
+        query.stop()
+        shown = lake.load_table(view.storage).scan().to_arrow()
+        if sum(shown["n"].to_pylist()) != (landings + 1) * rows:
+            raise AssertionError("the view has not the rows that landed")
+        spark.stop()
+    result: dict[str, Any] = {"landings": landings, "rows": rows, "load": os.getloadavg()[0]}
+    for what, seconds in (("rows", to_rows[1:]), ("view", to_view[1:])):  # without the first
+        result[f"to_{what}_median_s"] = round(statistics.median(seconds), 3)
+        result[f"to_{what}_p99_s"] = round(sorted(seconds)[int(0.99 * len(seconds))], 3)
+    sys.stdout.write(f"landing to {result}\n")
+    keep("landing to view", result)
 
 
 def keep(sink: str, result: dict[str, Any]) -> None:
