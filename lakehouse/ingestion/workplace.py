@@ -66,9 +66,12 @@ class Workplace:
         return self.session()
 
     def by_spark(self, source: Source, size_bytes: int) -> bool:
-        """Whether Spark does work on so many bytes of a source, and not this process."""
+        """Whether Spark does work on so many bytes of a source, and not this process.
+
+        A transform, which is a program of Spark, asks for the session by itself.
+        """
         if source.engine == "auto":
-            return source.transform is not None or size_bytes > FEW_BYTES
+            return size_bytes > FEW_BYTES
         return source.engine == "spark"
 
     def workers(self, source: Source, size_bytes: int) -> Workers:

@@ -99,7 +99,7 @@ TEXT = 64 << 20
         ({}, {"a.json.gz": TEXT // 8}, "python"),
         ({}, {"a.JSON.GZ": TEXT // 8 + 1}, "spark"),
         ({}, {"a.parquet": TEXT // 8 + 1}, "spark"),
-        ({"transform": lambda rows: rows}, {"a.json": 1}, "spark"),
+        ({"transform": lambda rows: rows}, {"a.json": 1}, "python"),
         ({"engine": "spark"}, {"a.json": 1}, "spark"),
         ({"engine": "python"}, {"a.json": 1 << 40}, "python"),
     ],
