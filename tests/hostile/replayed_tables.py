@@ -263,7 +263,7 @@ MUTANTS = [
     Mutant(
         "34: a stream that begins late has the rows of its first snapshot alone",
         f"{_PLAN}._after",
-        "oldest.parent_snapshot_id is not None)",
+        "not oldest.is_first)",
         "False)",
     ),
 ]

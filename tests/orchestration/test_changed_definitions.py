@@ -102,7 +102,7 @@ def test_partitions_and_order_of_a_derived_table_follow_its_definition(mart: Mar
     assert sorted(mart.table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
     said, _ = mart.run(mart.model())
     assert mart.terms() == []
-    assert mart.table.metadata.sort_order().fields == []
+    assert mart.table.metadata.sort_order().fields == ()
     assert len(said) == 2
     # and back again under the ids of before
     mart.run(first)
