@@ -72,7 +72,7 @@ def main() -> int:
             lake = load_catalog((root / "warehouse").as_uri())
             pieces = [later.lines[at * 50 : at * 50 + 50] for at in range(arguments.landings)]
             landings = [
-                visible(server, lake, root / "landing" / "flights" / f"late-{number}.jsonl", lines)
+                visible(server, lake, root / "landing", f"late-{number}.jsonl.gz", lines)
                 for number, lines in enumerate(pieces)
             ]
     finally:
@@ -88,14 +88,14 @@ def main() -> int:
     return 0
 
 
-def visible(server: DevServer, lake: Lakehouse, path: Path, lines: list[bytes]) -> float:
+def visible(
+    server: DevServer, lake: Lakehouse, landing: Path, name: str, lines: list[bytes]
+) -> float:
     """Land lines in a file, and wait until the raw table has them and the run is over; seconds."""
     wait("the runs before", 600, lambda: settled(server), 0.5)
     time.sleep(random.uniform(0, 10))
     before = lake.load_table(FLIGHTS.table).metadata.current_snapshot_id
-    part = path.with_name(f"_{path.name}")
-    part.write_bytes(b"\n".join(lines) + b"\n")
-    part.rename(path)
+    lay_down(landing / FLIGHTS.name, name, lines)
     landed = time.monotonic()
 
     def seen() -> float | None:
