@@ -75,11 +75,9 @@ class Proof:
         """Whether the two counts prove it."""
         return count == good or (self.mostly is not None and good / count > self.mostly + MARGIN)
 
-    def unclear(self, count: int, good: int) -> bool:
-        """Whether rounding decides."""
-        return (
-            count != good and self.mostly is not None and abs(good / count - self.mostly) <= MARGIN
-        )
+    def fails(self, count: int, good: int) -> bool:
+        """Whether Great Expectations, which compares the share itself, finds that it fails."""
+        return count != good and (self.mostly is None or good / count < self.mostly)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +93,12 @@ class DayProofs:
     counts: Mapping[date, Sequence[int]]
 
     def doubtful(self, day: date) -> list[tuple[Any, int, int]]:
-        """The expectations that a day does not prove: values, and so many of them unexpected."""
+        """The expectations that fail for a day: values, and so many of them unexpected."""
         return [
             (expectation, count, count - good)
             for expectation, proof, count, good in self._of(day)
-            if not proof.enough(count, good)
+            if proof.fails(count, good)
         ]
-
-    def clear(self) -> bool:
-        """Whether rounding decides for no day."""
-        return not any(
-            proof.unclear(count, good)
-            for day in self.counts
-            for _, proof, count, good in self._of(day)
-        )
 
     def _of(self, day: date) -> Iterator[tuple[Any, Proof, int, int]]:
         counts = self.counts.get(day, ())
@@ -139,7 +129,7 @@ def proofs_of_days(frame: Any, expectations: Sequence[Any], day: str) -> DayProo
 
     Returns:
         None when the counts of days cannot tell for which days an expectation fails: it is of no
-        known form, is about all rows together and not proved for all of them, or rounding decides.
+        known form, or is about all rows together and not proved for all of them.
     """
     rows = _counting(frame)
     proved = [(expectation, _proof(rows, expectation)) for expectation in expectations]
@@ -148,8 +138,7 @@ def proofs_of_days(frame: Any, expectations: Sequence[Any], day: str) -> DayProo
     if not shares or not all(_held(rows, others)):
         return None
     counts = rows.by_day(day, [wanted for _, proof in shares for wanted in proof.columns])
-    of_days = DayProofs(shares, counts)
-    return of_days if of_days.clear() else None
+    return DayProofs(shares, counts)
 
 
 def _held(rows: Counting, expectations: Sequence[Any]) -> list[bool]:
