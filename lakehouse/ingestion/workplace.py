@@ -65,21 +65,21 @@ class Workplace:
         self.engines.add("spark")
         return self.session()
 
-    def by_spark(self, source: Source, size_bytes: int) -> bool:
-        """Whether Spark does work on so many bytes of a source, and not this process.
+    def engine(self, source: Source, size_bytes: int) -> str:
+        """Who does work on so many bytes of a source, `spark` or `python`; it is one of `engines`.
 
-        A transform, which is a program of Spark, asks for the session by itself.
+        A transform, which is a program of Spark, takes the session by itself.
         """
-        if source.engine == "auto":
-            return size_bytes > FEW_BYTES
-        return source.engine == "spark"
+        engine = source.engine
+        if engine == "auto":
+            engine = "spark" if size_bytes > FEW_BYTES else "python"
+        self.engines.add(engine)
+        return engine
 
     def workers(self, source: Source, size_bytes: int) -> Workers:
-        """Who does it."""
-        if self.by_spark(source, size_bytes):
-            return SparkWorkers(self.spark)
-        self.engines.add("python")
-        return ThisProcess()
+        """Those of the engine."""
+        is_spark = self.engine(source, size_bytes) == "spark"
+        return SparkWorkers(self.spark) if is_spark else ThisProcess()
 
     def reader(self, source: Source) -> LandingReader:
         """Opens the source's files on the workers."""

@@ -127,6 +127,10 @@ class SourceAssets:
         )
 
     @property
+    def _kinds(self) -> set[str]:
+        return {"iceberg"} if self.source.engine == "python" else {"iceberg", "spark"}
+
+    @property
     def landing_key(self) -> dg.AssetKey:
         """Key of what lands, by day."""
         return dg.AssetKey(["landing", self.source.name])
@@ -157,7 +161,7 @@ class SourceAssets:
             key=key,
             group_name="raw",
             deps=[self.landing_key],
-            kinds={"iceberg", "spark"},
+            kinds=self._kinds,
             owners=list(source.owners),
             tags=dict(source.tags),
             pool=pool(source.table),
@@ -204,13 +208,12 @@ class SourceAssets:
         def spec(
             key: dg.AssetKey, description: str, day: str, fresh_within: timedelta | None = None
         ) -> dg.AssetSpec:
-            kinds = {"iceberg", "spark"}
             return dg.AssetSpec(
                 key,
                 deps=[self.ledger_key, self.landing_key],
                 description=description,
                 group_name="raw",
-                kinds=kinds,
+                kinds=self._kinds,
                 partitions_def=self.partitions,
                 metadata={PARTITION_EXPR: day, **code},
                 **asset_attributes(source.owners, source.tags, fresh_within),
@@ -279,8 +282,7 @@ class SourceAssets:
                 event_ts_in(days), list(dict.fromkeys(names)), snapshot_id=snapshot.snapshot_id
             )
             size = sum(file.file_size_in_bytes for file in rows.plan().files)
-            if not work.by_spark(source, size):
-                work.engines.add("python")
+            if work.engine(source, size) == "python":
                 return validate_days(rows.to_arrow(), self.suites, source.table, days, EVENT_TS)
             frame: Any = rows.to_spark(work.spark)
             frame = frame.persist()
@@ -384,7 +386,7 @@ class SourceAssets:
                 ),
                 **{f"lakehouse/run_{name}": number for name, number in counts.items()},
                 "lakehouse/run_days": len(outcome.days),
-                **by_engines(work),
+                **_by_engines(work),
                 **({"lakehouse/schema_drift": ", ".join(drift)} if drift else {}),
             },
         )
@@ -454,7 +456,7 @@ class SourceAssets:
         )
 
 
-def by_engines(work: Workplace) -> dict[str, str]:
+def _by_engines(work: Workplace) -> dict[str, str]:
     """What did the work of a step, for its materialization; nothing where there was none."""
     return {"lakehouse/engine": ", ".join(sorted(work.engines))} if work.engines else {}
 
@@ -497,7 +499,7 @@ def _ledger_result(
             "lakehouse/undated_lines": outcome.undated,
             **({REASONS: reasons_table(outcome.reasons)} if outcome.reasons else {}),
             "lakehouse/pending_days": len(outcome.days),
-            **by_engines(work),
+            **_by_engines(work),
         },
         check_results=[
             dg.AssetCheckResult(

@@ -31,6 +31,7 @@ from lakehouse.ingestion.redefined_source import ledger_property
 from lakehouse.ingestion.source_tables import ledger_table, pending_days
 from lakehouse.ingestion.workers import index_pass
 from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.automation import landing_state
 from lakehouse.orchestration.automation.attempts import Work
 from lakehouse.orchestration.automation.landing_state import (
     LEFT_UNREAD,
@@ -348,3 +349,26 @@ def test_a_file_that_unpacks_to_much_is_not_read_to_its_end_by_a_tick(
     assert path.stat().st_size < (1 << 20) // 8
     unread, _ = look(pipe.lake, pipe.landing, pipe.source)
     assert days_ahead(pipe.landing, pipe.source, unread) == set(june(1))
+
+
+@pytest.mark.parametrize("engine", ["python"])
+def test_what_waits_is_read_once_for_its_days(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    days_in = landing_state.days_in
+    monkeypatch.setattr(
+        landing_state,
+        "days_in",
+        lambda files, reader: read.append([file.path for file in files]) or days_in(files, reader),
+    )
+
+    def ahead() -> set[dt.date]:
+        unread, _ = look(pipe.lake, pipe.landing, pipe.source)
+        return set(days_ahead(pipe.landing, pipe.source, unread))
+
+    pipe.land("a.jsonl.gz", [event(1, 1)], modified=1_000_000_000)
+    assert ahead() == ahead() == set(june(1))
+    pipe.land("b.jsonl.gz", [event(1, 2)], modified=1_000_000_000)
+    assert ahead() == ahead() == set(june(1, 2))
+    pipe.land("a.jsonl.gz", [event(1, 3)], modified=1_000_000_001)
+    assert ahead() == ahead() == set(june(2, 3))
+    assert read == [["a.jsonl.gz"], ["a.jsonl.gz", "b.jsonl.gz"], ["a.jsonl.gz", "b.jsonl.gz"]]

@@ -26,8 +26,9 @@ from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.orchestration.asset_results import remove_dead_branches
+from lakehouse.orchestration.automation import landing_sensors as looking
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
-from lakehouse.orchestration.automation.attempts import next_attempt
+from lakehouse.orchestration.automation.attempts import Decision, next_attempt
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
 from lakehouse.orchestration.automation.maintenance_sensors import (
@@ -346,3 +347,30 @@ def test_the_nightly_schedule_reads_landing_folders_that_exist(
         assert isinstance(schedule(context), dg.SkipReason)
         (Path(resource.landing) / "events").mkdir(parents=True)
         assert schedule(context).run_key == "2026-06-02"
+
+
+@pytest.mark.parametrize(("spent", "rests"), [(0.9, False), (1.5, True)])
+def test_after_a_long_look_nine_times_as_long_is_waited(
+    resource: LakehouseResource,
+    pipeline: Pipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    spent: float,
+    rests: bool,
+) -> None:
+    clocks = {"thread_time": 0.0, "monotonic": 100.0}
+    monkeypatch.setattr(looking.time, "monotonic", lambda: clocks["monotonic"])
+    monkeypatch.setattr(looking.time, "thread_time", lambda: clocks["thread_time"])
+    looks = []
+
+    def decision(watch: LandingWatch) -> Decision:
+        looks.append(watch)
+        clocks["thread_time"] += spent
+        return Decision(None, "", (), {}, "")
+
+    monkeypatch.setattr(LandingWatch, "decision", decision)
+    (sensor,) = landing_sensors(pipeline, ingestion_jobs(pipeline))
+    for seconds in (0.0, 9 * spent - 0.1, 0.2):
+        clocks["monotonic"] += seconds
+        _, skipped, _ = tick(sensor, resource)
+        assert ("took long" in str(skipped[0])) == (rests and seconds > 1)
+    assert len(looks) == (2 if rests else 3)

@@ -36,6 +36,9 @@ _TRAILER_BYTES = _LENGTH.size + len(_MAGIC)
 _WORTH_BYTES = 8 << 20
 """Of a row group in memory; about 40 ms for one thread."""
 _TASKS_A_THREAD = 4
+_COMPARED = frozenset({"25"})
+"""Of pyarrow the versions whose bytes tests compared: others may say in a footer where something
+lies that is not moved along, and write on one thread."""
 
 # numbers of fields in parquet.thrift: FileMetaData, RowGroup, ColumnChunk, ColumnMetaData, and
 # those of OffsetIndex
@@ -52,8 +55,13 @@ class _Sink(Protocol):
 
 
 def is_worth_threads(rows: pa.Table) -> bool:
-    """Whether several threads encode a row group of these rows sooner than one does."""
-    return bool(rows.num_columns > 1 and pa.cpu_count() > 1 and rows.nbytes >= _WORTH_BYTES)
+    """Whether several threads encode a row group of these rows sooner than one does, and alike."""
+    return bool(
+        rows.num_columns > 1
+        and pa.cpu_count() > 1
+        and rows.nbytes >= _WORTH_BYTES
+        and pa.__version__.partition(".")[0] in _COMPARED
+    )
 
 
 @dataclass(slots=True)

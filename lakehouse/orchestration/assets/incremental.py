@@ -200,7 +200,11 @@ def history(table: Table | None) -> History:
             for mode, took in orjson.loads(text).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptMetadataError(f"{TOOK} cannot be read: {text[:200]}") from error
+        name = "" if table is None else table.name
+        raise CorruptMetadataError(
+            f"{name}: {TOOK} in the summary of a snapshot cannot be read: {text[:200]}. Drop the "
+            "table, whose rows its query gives again"
+        ) from error
 
 
 @dataclass(frozen=True)

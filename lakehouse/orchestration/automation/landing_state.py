@@ -31,6 +31,8 @@ Pending = tuple[date | None, LandingFile]
 _FEW_FILES, _FEW_BYTES = 50, 1 << 20
 _MOST_KNOWN = 200
 _KNOWN: dict[tuple[str, ...], Staleness] = {}
+_AHEAD: dict[str, tuple[tuple[LandingReader, tuple[LandingFile, ...]], frozenset[date]]] = {}
+"""By landing folder: what was read of it last, and the days that were found."""
 
 
 def source_work(
@@ -66,7 +68,11 @@ def days_ahead(landing_root: str, source: Source, unread: pa.Table) -> frozenset
     if len(files) > _FEW_FILES or text_bytes(files) > _FEW_BYTES:
         return frozenset()
     readable = [file for file in files if file.refused is None]
-    return days_in(readable, LandingReader.of(landing_root, source, today()))
+    reader = LandingReader.of(landing_root, source, today())
+    read = (reader, tuple(readable))
+    if _AHEAD.get(reader.folder, (None,))[0] != read:  # as long as they wait, ticks see them again
+        _AHEAD[reader.folder] = (read, days_in(readable, reader))
+    return _AHEAD[reader.folder][1]
 
 
 def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> dict[Work, str]:

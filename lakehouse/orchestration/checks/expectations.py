@@ -129,22 +129,22 @@ def validate_days(
 def _suspects(
     frame: Any, suite: Suite, days: Sequence[date], column: str
 ) -> dict[date, BadDay] | None:
-    """The days that a suite is not proved for; None where counts of days cannot tell them."""
+    """The days that a suite fails for; None where counts of days cannot tell them."""
     proofs = proofs_of_days(frame, suite.expectations, column)
     if proofs is None:
         return None
-    doubts = {day: proofs.doubtful(day) for day in days}
+    failed = {day: proofs.failed(day) for day in days}
     return {
         day: BadDay(
-            sum(unexpected for _, _, unexpected in doubt),
+            sum(unexpected for _, _, unexpected in of_day),
             "; ".join(
                 f"{_called(expectation.type, expectation.arguments)}: {unexpected:,} of {count:,} "
                 "unexpected"
-                for expectation, count, unexpected in doubt
+                for expectation, count, unexpected in of_day
             )[:1000],
         )
-        for day, doubt in doubts.items()
-        if doubt
+        for day, of_day in failed.items()
+        if of_day
     }
 
 

@@ -9,7 +9,7 @@ two never disagree about a failure: only one of them can report it.
 
 import importlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Protocol, cast
@@ -82,7 +82,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class DayProofs:
-    """What the counts of each day prove about expectations.
+    """What the counts of each day say of expectations.
 
     Attributes:
         proofs: each expectation, and how two counts prove it.
@@ -92,20 +92,15 @@ class DayProofs:
     proofs: Sequence[tuple[Any, Proof]]
     counts: Mapping[date, Sequence[int]]
 
-    def doubtful(self, day: date) -> list[tuple[Any, int, int]]:
+    def failed(self, day: date) -> list[tuple[Any, int, int]]:
         """The expectations that fail for a day: values, and so many of them unexpected."""
+        counts = self.counts.get(day, ())
+        pairs = zip(self.proofs, counts[::2], counts[1::2], strict=False)
         return [
             (expectation, count, count - good)
-            for expectation, proof, count, good in self._of(day)
+            for (expectation, proof), count, good in pairs
             if proof.fails(count, good)
         ]
-
-    def _of(self, day: date) -> Iterator[tuple[Any, Proof, int, int]]:
-        counts = self.counts.get(day, ())
-        for (expectation, proof), count, good in zip(
-            self.proofs, counts[::2], counts[1::2], strict=False
-        ):
-            yield expectation, proof, count, good
 
 
 def held(frame: Any, expectations: Sequence[Any]) -> list[bool]:
@@ -208,7 +203,12 @@ class ArrowRows(Counting):
         self._pl: Any = importlib.import_module("polars")
         kinds = _without_twins((field.name, _kind(field.type)) for field in table.schema)
         self.types: Mapping[str, str] = {name: kind for name, kind in kinds.items() if kind}
-        self._frame = self._pl.DataFrame(table.select(list(self.types)))
+        self._table = table
+
+    def _frame(self, wanted: Sequence[Any], *names: str) -> Any:
+        """Of the columns that are counted: Polars copies texts."""
+        counted = {name for expression in wanted for name in expression.meta.root_names()}
+        return self._pl.DataFrame(self._table.select(sorted({*counted, *names})))
 
     def _column(self, name: str) -> Any:
         column = self._pl.col(name)
@@ -237,10 +237,12 @@ class ArrowRows(Counting):
         return self._pl.struct(list(names)).n_unique()
 
     def counted(self, wanted: Sequence[Any]) -> Sequence[int]:
-        return cast("tuple[int, ...]", self._frame.select(_numbered(wanted)).row(0))
+        counts = self._frame(wanted).select(_numbered(wanted)).row(0)
+        return cast("tuple[int, ...]", counts)
 
     def by_day(self, day: str, wanted: Sequence[Any]) -> Mapping[date, Sequence[int]]:
-        days = self._frame.group_by(self._pl.col(day).cast(self._pl.Date).alias("day"))
+        rows = self._frame(wanted, day)
+        days = rows.group_by(self._pl.col(day).cast(self._pl.Date).alias("day"))
         return {row[0]: row[1:] for row in days.agg(_numbered(wanted)).iter_rows()}
 
 

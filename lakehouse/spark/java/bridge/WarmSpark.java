@@ -32,8 +32,8 @@ import org.apache.spark.util.Utils;
 import scala.Option;
 
 /**
- * The JVM that the runs of a code location share (`lakehouse/spark/jvm/warm_spark.py` starts it and
- * asks it): one Spark application, and for each run a session and a py4j server of its own.
+ * The JVM that the runs of a code location share (`lakehouse/spark/warm_session.py` starts it and asks
+ * it): one Spark application, and for each run a session and a py4j server of its own.
  *
  * A run holds its connection as long as it lives. When that ends, its jobs are cancelled, and what
  * its session kept goes. This JVM ends once the code location has ended, it was told to serve
@@ -165,7 +165,7 @@ public final class WarmSpark {
         SparkSession session = new SparkSession(context, new HashMap());
         SparkSession.setActiveSession(session);
         context.addJobTag(tag);
-        context.setLocalProperty("spark.scheduler.pool", "turn-" + turns.indexOf(tag));
+        context.setLocalProperty("spark.scheduler.pool", turnOf(tag));
         Py4JServer server = new Py4JServer(context.conf());
         server.start();
         try {
@@ -225,6 +225,10 @@ public final class WarmSpark {
             turns.set(free, tag);
         }
         return tag;
+    }
+
+    private synchronized String turnOf(String tag) {
+        return "turn-" + turns.indexOf(tag);
     }
 
     private synchronized boolean isUnused() {
