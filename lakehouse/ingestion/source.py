@@ -156,8 +156,8 @@ class Source:
             that are added. Lines that it leaves out, or returns with a text in the column
             `quarantine_reason`, are quarantined. None: rows stay as typed.
         engine: who reads, writes and checks: `spark`; `python`, the process of the run; `auto`: the
-            process up to 64 MiB of text (packed files count eight times), and Spark what is more.
-            A transform runs on Spark.
+            process up to 64 MiB of text (packed files count eight times), Spark above that. A
+            transform runs on Spark.
         quarantined_percent_max: a warning is raised above this share of quarantined lines of a day.
         max_rejected: a run that would quarantine more percent of its lines fails before it
             publishes anything, and says why; of fewer than 100 lines, more than half.

@@ -24,7 +24,7 @@ _UNPACKED = 8
 
 
 def text_bytes(files: Iterable[LandingFile]) -> int:
-    """How much text files are, about: packed ones, told by their names, are several times as much.
+    """About how many bytes of text files hold: packed ones, told by their names, count eight times.
 
     >>> text_bytes([LandingFile("a.json", 100, 0), LandingFile("b.json.gz", 100, 0)])
     900

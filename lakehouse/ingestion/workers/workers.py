@@ -29,7 +29,7 @@ _CALLS = itertools.count()
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
 
 
-Progress = Callable[[int, int], None]
+TasksDone = Callable[[int, int], None]
 """Called about once a second with the items that are done and all of them, at the end too."""
 
 
@@ -43,7 +43,7 @@ class Workers(Protocol):
         self,
         items: Sequence[Item],
         work: Callable[[Item, str], Result],
-        progress: Progress | None = None,
+        progress: TasksDone | None = None,
     ) -> list[Result]:
         """What `work` returns for each item.
 
@@ -73,7 +73,7 @@ class ThisProcess(Workers):
         self,
         items: Sequence[Item],
         work: Callable[[Item, str], Result],
-        progress: Progress | None = None,
+        progress: TasksDone | None = None,
     ) -> list[Result]:
         results: list[Result] = []
         for done, item in enumerate(items, 1):
@@ -100,7 +100,7 @@ class SparkWorkers(Workers):
         self,
         items: Sequence[Item],
         work: Callable[[Item, str], Result],
-        progress: Progress | None = None,
+        progress: TasksDone | None = None,
     ) -> list[Result]:
         if not items:
             return []
@@ -128,7 +128,7 @@ class SparkWorkers(Workers):
 
 
 @contextmanager
-def _watched(spark: SparkSession, total: int, progress: Progress | None) -> Iterator[None]:
+def _watched(spark: SparkSession, total: int, progress: TasksDone | None) -> Iterator[None]:
     """Report the finished tasks of the jobs that this thread starts, by a job group of its own."""
     if progress is None:
         yield

@@ -128,7 +128,7 @@ def landing_sensor(
         nonlocal next_look
         if time.monotonic() < next_look:
             return dg.SkipReason(
-                "the last look took long: so many files landed. The next one waits"
+                "the last look took over a second of processor time: the next one waits"
             )
         began = time.thread_time()
         try:

@@ -60,9 +60,9 @@ def source_work(
 
 
 def days_ahead(landing_root: str, source: Source, unread: pa.Table) -> frozenset[date]:
-    """The days of unread files where these are little, so that one run indexes and ingests them.
+    """The days of unread files where these are few and small: one run indexes and ingests them.
 
-    Of more nothing is read here: a run indexes them, and the next one writes the days it found.
+    Others are not read here: a run indexes them, and the next one writes the days that it found.
     """
     files = landing_files(unread.slice(0, _FEW_FILES + 1))
     if len(files) > _FEW_FILES or text_bytes(files) > _FEW_BYTES:
