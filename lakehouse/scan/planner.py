@@ -50,7 +50,8 @@ from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, FieldTypes, spelled
+from lakehouse.spec.metadata.unified_partition import metadata_columns
+from lakehouse.spec.schema.iceberg_types import FieldTypes, spelled
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 
@@ -319,7 +320,10 @@ def bound_request(request: ScanRequest) -> tuple[Schema, Bound, PlanReport]:
     """The columns to read, the filter, and the report to be filled in. Raises as `plan_scan`."""
     schema, snapshot = request.schema, request.snapshot
     projected = project_schema(
-        schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
+        schema,
+        request.select,
+        case_sensitive=request.case_sensitive,
+        beside=metadata_columns(request.metadata, request.select),
     )
     where = bind(request.where, schema, case_sensitive=request.case_sensitive)
     report = PlanReport(

@@ -34,6 +34,7 @@ from lakehouse.table.scan import (
     columns,
     point_of,
     point_of_ref,
+    update_keys,
 )
 from lakehouse.table.times import Moment
 from lakehouse.transaction.commit import Committed
@@ -321,6 +322,7 @@ class LoadedTable:
         where: Where = None,
         select: Sequence[str] | str | None = None,
         net: bool = False,
+        updates: bool | str | Sequence[str] = False,
         ref: str = "main",
     ) -> Changelog:
         """Rows inserted and deleted after one snapshot (None: ever) up to another, or to `ref`.
@@ -333,12 +335,27 @@ class LoadedTable:
         Compaction changes no row, and rows that an overwrite only copied are left out; with `net`
         also rows that were inserted and deleted within the range.
 
+        With `updates` a row that went and one that came in one snapshot, equal in these columns (in
+        the identifier fields if True), are UPDATE_BEFORE and UPDATE_AFTER:
+
+        >>> _ = events.update({"amount": "amount * 2"}, where="amount = 30")
+        >>> changes = events.changelog(first, updates=["user_id", "event_ts"]).to_arrow()
+        >>> for change in changes.select(["amount", "_change_type"]).to_pylist()[1:]:
+        ...     print(change)
+        {'amount': 30.0, '_change_type': 'UPDATE_BEFORE'}
+        {'amount': 60.0, '_change_type': 'UPDATE_AFTER'}
+
+        A filter is applied first: if one half does not pass, the other is a DELETE or an INSERT.
+        `select` may name `_partition`, that of the file where the row was or is.
+
         Raises:
-            InvalidInputError: both `to_snapshot_id` and `ref`.
+            InvalidInputError: both `to_snapshot_id` and `ref`, or both `net` and `updates`, or
+                nothing by which rows are the same.
         """
         end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
         request = self._scan_request(end, where, select)
-        return Changelog(request, self.storage, from_snapshot_id, net, self._held)
+        same = update_keys(request.schema, self.name, updates, net=net)
+        return Changelog(request, self.storage, from_snapshot_id, net, same, self._held)
 
     def _scan_request(
         self,

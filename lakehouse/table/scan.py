@@ -34,7 +34,8 @@ from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
-from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
+from lakehouse.spec.metadata.unified_partition import metadata_columns
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, PARTITION, paths_of
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.served_plan import plan_at_server
@@ -445,6 +446,37 @@ def _text(where: Where) -> str:
     return describe(where) if isinstance(where, Bound) else str(where)
 
 
+def update_keys(
+    schema: Schema, table: str, updates: bool | str | Sequence[str], *, net: bool
+) -> tuple[int, ...]:
+    """Ids of the fields that tell which row became which, as `Table.changelog` takes them.
+
+    Raises:
+        InvalidInputError: there are none, one is no column, or lies in a list or map; or `net`,
+            which says nothing about each snapshot.
+    """
+    if not updates:
+        return ()
+    if net:
+        raise InvalidInputError(
+            f"{table}: updates are those of each snapshot, and net changes have none: leave one "
+            "out",
+            table=table,
+        )
+    given = None if isinstance(updates, bool) else columns(updates)
+    keys = sorted(schema.identifier_field_names()) if given is None else given
+    known = {schema.find_column_name(field_id): field_id for field_id in sorted(paths_of(schema))}
+    unknown = [name for name in keys if name not in known]
+    if unknown or not keys:
+        raise InvalidInputError(
+            f"{table}: an update is a row that went and one that came with the same "
+            f"{', '.join(unknown) or 'key, and the table has no identifier fields: name columns'}; "
+            f"columns are {', '.join(name for name in known if name)}",
+            table=table,
+        )
+    return tuple(known[name] for name in keys)
+
+
 def columns(select: Sequence[str] | str | None) -> Sequence[str] | None:
     """A projection as a sequence: one name, several, or None for all of them."""
     return [select] if isinstance(select, str) else select
@@ -472,6 +504,7 @@ class Changelog:
         storage: where the files are.
         from_snapshot_id: the earlier snapshot, exclusive; None for the beginning.
         net: whether rows inserted and deleted within the range are left out.
+        same: ids of the fields by which a row that went and one that came are an update.
         held: the version read; None: nobody knows what becomes of it.
     """
 
@@ -479,6 +512,7 @@ class Changelog:
     storage: Storage
     from_snapshot_id: int | None
     net: bool = False
+    same: tuple[int, ...] = ()
     held: HeldVersion | None = field(default=None, compare=False)
 
     def plan(self) -> list[ChangelogStep]:
@@ -498,7 +532,11 @@ class Changelog:
     def to_arrow(self) -> pa.Table:
         """The rows, followed by `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
 
-        The type is INSERT or DELETE; ordinals count the snapshots.
+        The type is INSERT or DELETE, of an update (see `changelog`) UPDATE_BEFORE or UPDATE_AFTER;
+        ordinals count the snapshots.
+
+        Raises InvalidInputError where updates cannot be told: several rows of one key came, or
+        went, in one snapshot.
 
         >>> first = events.current_snapshot().snapshot_id
         >>> _ = events.append(more)
@@ -506,14 +544,19 @@ class Changelog:
         [40.0]
         """
         schema = self.request.schema
+        select = self.request.select
+        beside = metadata_columns(self.request.metadata, select)
         projected = project_schema(
-            schema, self.request.select, case_sensitive=self.request.case_sensitive
+            schema,
+            select,
+            case_sensitive=self.request.case_sensitive,
+            beside={name: field for name, field in beside.items() if name == PARTITION.name},
         )
         where = bind(self.request.where, schema, case_sensitive=self.request.case_sensitive)
         refuse_metadata_columns(where, "a changelog")
         reading = replace(read_request(self.request, projected), where=where)
         with self._reading():
-            return read_changelog(self.plan(), reading, self.storage, net=self.net)
+            return read_changelog(self.plan(), reading, self.storage, net=self.net, same=self.same)
 
     def _reading(self) -> AbstractContextManager[None]:
         return nullcontext() if self.held is None else self.held.reading()

@@ -158,7 +158,7 @@ def test_changelog_views_compute_updates(spark, lake, session):
     spark.sql(f"{call}, identifier_columns => array('id'), compute_updates => false)")
     assert collected(spark.sql(f"SELECT {columns} FROM seen")) == sorted(plain, key=repr)
     for arguments, message in {
-        "compute_updates => true": "identifier_columns",
+        "compute_updates => true": "no identifier fields",
         "identifier_columns => array('nobody')": "nobody",
         "identifier_columns => array('part')": "not unique by part",
         "identifier_columns => array('id'), net_changes => true": "leave one out",

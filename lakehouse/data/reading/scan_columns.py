@@ -33,7 +33,10 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.iceberg_types import (
     LAST_UPDATED,
     METADATA_COLUMNS,
+    PARTITION,
+    PARTITION_FIELDS,
     ROW_ID,
+    child_fields,
     field_paths,
     field_types,
     fields_by_id,
@@ -41,8 +44,9 @@ from lakehouse.spec.schema.iceberg_types import (
     schema_bytes,
 )
 from lakehouse.spec.types.arrow_types import column_at, field_to_arrow, schema_to_arrow
+from lakehouse.spec.types.internal_values import typed_array
 
-_BY_ID = {column.field_id: column for column in METADATA_COLUMNS.values()}
+_BY_ID = {column.field_id: column for column in (*METADATA_COLUMNS.values(), PARTITION)}
 _STORED = {METADATA_COLUMNS[name].field_id for name in (ROW_ID, LAST_UPDATED)}
 _POSITION = "\x00position"
 _DELETED = "\x00deleted"
@@ -275,6 +279,8 @@ class ScanColumns:
             return working.column(_DELETED)
         if name == "_spec_id":
             return pa.repeat(pa.scalar(task.data_file.spec_id, pa.int32()), rows)
+        if name == PARTITION.name:
+            return self._partition(task.data_file, rows)
         stored = column_at(
             working, (self._read_schema.get_field_index(_hidden(METADATA_COLUMNS[name])),)
         )
@@ -283,6 +289,20 @@ class ScanColumns:
         if name == LAST_UPDATED:
             return pc.fill_null(stored, task.sequence_number)
         return pc.coalesce(stored, pc.add(working.column(_POSITION), task.data_file.first_row_id))
+
+    def _partition(self, file: DataFile, rows: int) -> pa.StructArray:
+        """The file's partition for each of its rows; null where its spec lacks a field."""
+        at = [field.field_id for field in self._fields].index(PARTITION.field_id)
+        values = {
+            PARTITION_FIELDS + part.field_id: value
+            for part, value in zip(self._specs[file.spec_id].fields, file.partition, strict=True)
+        }
+        same = pa.array(np.zeros(rows, np.int64))
+        children = [
+            typed_array([values.get(field.field_id)], field.field_type).take(same)
+            for field in child_fields(self._fields[at].field_type)
+        ]
+        return make_struct(children, self._arrow.field(at).type, None, rows)
 
 
 def _asked(where: Bound) -> frozenset[int]:

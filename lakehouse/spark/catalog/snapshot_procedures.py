@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
+from collections.abc import Mapping
 
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows, number_of
-from lakehouse.spark.spark_types import quoted
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table.table import Table
 from lakehouse.table.times import to_ms
@@ -105,14 +99,17 @@ def _create_changelog_view(call: Call) -> Rows:
     """A temporary view of the rows that came and went after one snapshot up to another."""
     table, options = call.table(), call.options()
     bounds = _bounds_of_changes(table, options)
-    keys = _keys_of_updates(call, table)
-    rows = table.changelog(*bounds, net=bool(call.get("net_changes"))).to_arrow()
+    keys = call.get("identifier_columns")
+    asked = call.get("compute_updates", keys is not None)
+    changes = table.changelog(
+        *bounds,
+        net=bool(call.get("net_changes")),
+        updates=(keys or True) if asked else False,
+    )
+    rows = changes.to_arrow()
     view = call.get("changelog_view") or f"{table.identifier.name}_changes"
     # PySpark takes an empty first chunk for the end
-    frame = call.spark.createDataFrame(rows.combine_chunks())
-    if keys:
-        frame = _with_updates(frame, rows, keys, table.name)
-    frame.createOrReplaceTempView(view)
+    call.spark.createDataFrame(rows.combine_chunks()).createOrReplaceTempView(view)
     return [(view,)]
 
 
@@ -147,47 +144,6 @@ def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | N
                 )
         bounds.append(None if id_ is None else number_of(f"{bound}-snapshot-id", str(id_)))
     return bounds
-
-
-def _keys_of_updates(call: Call, table: Table) -> list[str]:
-    """The columns by which a row that went and one that came are an update; none if not asked."""
-    given = call.get("identifier_columns")
-    if not call.get("compute_updates", given is not None):
-        return []
-    if call.get("net_changes"):
-        raise InvalidInputError(
-            "CALL system.create_changelog_view: compute_updates tells the updates of each "
-            "snapshot, and net_changes has none: leave one out"
-        )
-    keys = list(given or sorted(table.schema().identifier_field_names()))
-    own = [field.name for field in table.schema().fields]
-    unknown = [key for key in keys if key not in own]
-    if unknown or not keys:
-        raise InvalidInputError(
-            f"CALL system.create_changelog_view: updates are rows of the same "
-            f"{', '.join(unknown) or 'identifier_columns'}, and columns of {table.name} are "
-            f"{', '.join(own)}",
-            table=table.name,
-        )
-    return keys
-
-
-def _with_updates(frame: DataFrame, rows: pa.Table, keys: Sequence[str], name: str) -> DataFrame:
-    """The changes with UPDATE_BEFORE and UPDATE_AFTER for a row that went and one that came."""
-    counted = rows.group_by([*keys, "_change_ordinal", "_change_type"]).aggregate(
-        [([], "count_all")]
-    )
-    if (pc.max(counted["count_all"]).as_py() or 0) > 1:
-        raise InvalidInputError(
-            f"CALL system.create_changelog_view: rows of {name} are not unique by "
-            f"{', '.join(keys)}: several of the same came or went in one snapshot",
-            table=name,
-        )
-    same = Window.partitionBy(*(F.col(quoted(key)) for key in keys), F.col("_change_ordinal"))
-    what = F.col("_change_type")
-    half = F.when(what == "DELETE", "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
-    updated = F.when(F.count(F.lit(1)).over(same) == 2, half).otherwise(what)
-    return frame.withColumn("_change_type", updated)
 
 
 def _ancestors(table: Table, snapshot_id: int | None) -> list[Snapshot]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import IcebergType
+from pyiceberg.types import IcebergType, NestedField, StructType
 
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS, PARTITION, PARTITION_FIELDS
 from lakehouse.spec.types.arrow_types import partition_types
 from lakehouse.spec.types.internal_values import typed_array
 
@@ -56,6 +57,18 @@ class UnifiedPartition:
         }
         return cls({name: (names[name], kinds[name]) for name in sorted(names)}, positions)
 
+    def column(self) -> NestedField:
+        """The metadata column `_partition`: what the partitions of data files are, by field id.
+
+        Fields whose type nobody knows any more are left out.
+        """
+        fields = [
+            NestedField(PARTITION_FIELDS + field_id, name, kind, required=False)
+            for field_id, (name, kind) in self.fields.items()
+            if kind is not None
+        ]
+        return PARTITION.model_copy(update={"field_type": StructType(*fields)})
+
     def values(self, partition: Partition) -> tuple[Any, ...]:
         """One value a field of the struct; None where the spec lacks the field."""
         positions, values = self.positions[partition[0]], partition[1]
@@ -73,3 +86,15 @@ class UnifiedPartition:
             for at, (_, kind) in enumerate(self.fields.values())
         ]
         return pa.StructArray.from_arrays(arrays, names=[name for name, _ in self.fields.values()])
+
+
+def metadata_columns(
+    metadata: TableMetadata, select: Sequence[str] | None
+) -> Mapping[str, NestedField]:
+    """Columns that a scan may select beside the table's own, by name (spec: Reserved Field IDs).
+
+    `_partition`, whose type is the table's, is made only where `select` names it.
+    """
+    if select is None or PARTITION.name not in select:
+        return METADATA_COLUMNS
+    return {**METADATA_COLUMNS, PARTITION.name: UnifiedPartition.of(metadata).column()}

@@ -323,6 +323,10 @@ def _in_lower_case(schema: Schema) -> dict[str, dict[str, int]]:
 ROW_ID = "_row_id"
 LAST_UPDATED = "_last_updated_sequence_number"
 
+PARTITION = NestedField(2147483642, "_partition", StructType(), required=True)
+"""The partition of the file that a row is in; what is in the struct depends on the table."""
+PARTITION_FIELDS = 2_000_000_000
+"""Added to the id of a partition field: below `_partition`, ids must not be those of columns."""
 METADATA_COLUMNS: Mapping[str, NestedField] = {
     field.name: field
     for field in (

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import random
 from collections import Counter
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType
 
 import lakehouse as lh
 from lakehouse.data.conversion.row_codes import row_codes
@@ -132,6 +135,99 @@ def test_a_changelog_across_a_schema_change(table):
         {"number": 2, "extra": "x", "_change_type": "INSERT"},
         {"number": 1, "extra": None, "_change_type": "DELETE"},
     ]
+
+
+KEYED = pa.schema(
+    [
+        pa.field("place", pa.struct([pa.field("id", pa.int64(), nullable=False)]), nullable=False),
+        pa.field("p", pa.string(), nullable=False),
+        pa.field("day", pa.date32()),
+        pa.field("value", pa.float64()),
+    ]
+)
+
+
+def keyed(rows):
+    """Rows by key (id, p) with their value; the day follows from the id."""
+    return [
+        {"place": {"id": i}, "p": p, "day": dt.date(1969, 12, 30) + dt.timedelta(i), "value": value}
+        for (i, p), value in rows.items()
+    ]
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("seed", range(3))
+def test_halves_of_updates_and_partitions_of_rows(mode, seed):
+    """Against dictionaries of the table at each snapshot, and pyiceberg's transforms."""
+    rng = random.Random(seed)
+    table = lh.load_catalog("memory://pairs").create_table(
+        f"raw.pairs_{mode[0]}{seed}",
+        KEYED,
+        partition_by=["bucket(3, place.id)"],
+        properties={"write.merge.mode": mode, "write.delete.mode": mode},
+    )
+    with table.update_schema() as schema:
+        schema.set_identifier_fields("place.id", "p")
+    states, at = {}, {None: {}}
+    for step in range(6):
+        if step == 3:
+            with table.update_partition_spec() as spec:
+                spec.add("day(day)")
+        states = dict(states)
+        if step % 3 == 2:
+            table.delete("place.id % 5 = 1")
+            states = {key: value for key, value in states.items() if key[0] % 5 != 1}
+        else:
+            values = [0.5, -0.0, float("nan"), None]
+            fresh = {(rng.randrange(20), rng.choice("ab")): rng.choice(values) for _ in range(6)}
+            table.upsert(pa.Table.from_pylist(keyed(fresh), KEYED), keys=["place.id", "p"])
+            states |= fresh
+        at[table.current_snapshot().snapshot_id] = states
+    expected = []
+    for old, (id_, new) in zip(at.values(), list(at.items())[1:], strict=False):
+        for key in old.keys() | new.keys():
+            halves = [repr(rows[key]) if key in rows else None for rows in (old, new)]
+            kinds = ("UPDATE_BEFORE", "UPDATE_AFTER") if all(halves) else ("DELETE", "INSERT")
+            if halves[0] != halves[1]:
+                expected += [(id_, *one, *key) for one in zip(kinds, halves, strict=True) if one[1]]
+    select = ["_partition", "p", "day", "value", "place"]
+    rows = table.changelog(updates=True, select=select).to_arrow().to_pylist()
+    assert Counter(
+        (row["_commit_snapshot_id"], row["_change_type"], repr(row["value"]), row["place"]["id"],
+         row["p"])
+        for row in rows
+    ) == Counter(expected)  # fmt: skip
+    named = table.changelog(updates=["p", "place.id"], select=select).to_arrow().to_pylist()
+    assert repr(named) == repr(rows)
+    bucket, evolved = BucketTransform(3).transform(LongType()), list(at)[4:]
+    for row in rows:
+        assert row["_partition"]["place.id_bucket"] == bucket(row["place"]["id"])
+        came = row["_change_type"] in ("INSERT", "UPDATE_AFTER")
+        if row["_commit_snapshot_id"] not in evolved:
+            assert row["_partition"]["day_day"] is None
+        elif came:
+            assert row["_partition"]["day_day"] == row["day"]
+        else:
+            assert row["_partition"]["day_day"] in (None, row["day"])
+    assert {row["_change_type"] for row in rows} == {
+        "INSERT", "DELETE", "UPDATE_BEFORE", "UPDATE_AFTER"
+    }  # fmt: skip
+
+
+def test_updates_that_nobody_can_tell_are_refused(table):
+    table.append(data(1, 1, 2))
+    with pytest.raises(lh.InvalidInputError, match="not unique by id: several of id 1 came"):
+        table.changelog(updates="id").to_arrow()
+    for options, message in (
+        ({"updates": True}, "no identifier fields"),
+        ({"updates": ["nobody"]}, "the same nobody; columns are id, p, tags"),
+        ({"updates": ["tags.element"]}, "the same tags.element"),
+        ({"updates": "id", "net": True}, "leave one out"),
+    ):
+        with pytest.raises(lh.InvalidInputError, match=message):
+            table.changelog(**options)
+    with pytest.raises(lh.InvalidSchemaError, match="cannot select _file"):
+        table.changelog(select="_file").to_arrow()
 
 
 def test_a_changelog_without_its_past_is_refused(table):
