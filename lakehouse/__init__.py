@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
     from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions
     from lakehouse.row_changes.change_data.debezium_events import debezium_changes
+    from lakehouse.spec.metadata.commit_names import StreamBatch
     from lakehouse.spec.metadata.snapshot import Snapshot
     from lakehouse.spec.types.variant_values import decode_variant, encode_variant
     from lakehouse.table import Changelog, Table, TableScan, WriteResult, WrittenFiles
-    from lakehouse.transaction.commit_names import StreamBatch
     from lakehouse.view import View
 
 __all__ = [
@@ -108,7 +108,7 @@ _LOADED_WHEN_USED = {
     "ManifestRewriteOptions": "lakehouse.maintenance.manifests.manifest_rewrite",
     "OrphanOptions": "lakehouse.maintenance.orphans.orphan_removal",
     "Snapshot": "lakehouse.spec.metadata.snapshot",
-    "StreamBatch": "lakehouse.transaction.commit_names",
+    "StreamBatch": "lakehouse.spec.metadata.commit_names",
     "Table": "lakehouse.table",
     "TableScan": "lakehouse.table",
     "View": "lakehouse.view",

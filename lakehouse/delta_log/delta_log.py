@@ -62,6 +62,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile, ManifestEntry
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.metadata.commit_names import batch_of, last_batches
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
 from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
@@ -75,6 +76,8 @@ _YOUNG_MS = 3600 * 1000
 _INLINE_BYTES = 1024
 """Vectors up to this size stand in the log itself: no request more for writer and reader."""
 _ADDED, _DELETED = 1, 2
+NO_BATCH = -1
+"""The `txn` of a stream whose batches were rolled back: Delta's number for a stream without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,21 @@ class LogVersion:
     snapshot_id: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What a version of a log shows.
+
+    Attributes:
+        definition: `protocol` and `metaData`.
+        adds: the `add` of every file, by path and id of its vector.
+        transactions: the `txn` of every stream, by its id.
+    """
+
+    definition: dict[str, Action]
+    adds: dict[tuple[str, str], Action]
+    transactions: dict[str, Action]
+
+
 class DeltaLog:
     """The log of one table.
 
@@ -165,15 +183,16 @@ class DeltaLog:
         data = b"\n".join(orjson.dumps(action) for action in actions) + b"\n"
         self._storage.create(self._location(version), data)
 
-    def files(self) -> dict[tuple[str, str], Action]:
-        """The `add` of every file of the newest version, by path and id of its vector."""
-        return self._replayed()[2]
+    def state(self) -> LogState:
+        """What the newest version shows."""
+        return self._replayed()[1]
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version; returns that."""
-        newest, definition, files = self._replayed()
-        rows: list[Action] = [{name: action} for name, action in definition.items()]
-        rows += [{"add": action} for action in files.values()]
+        newest, state = self._replayed()
+        rows: list[Action] = [{name: action} for name, action in state.definition.items()]
+        rows += [{"txn": action} for action in state.transactions.values()]
+        rows += [{"add": action} for action in state.adds.values()]
         sink = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT), sink, compression="zstd")
         self._storage.write(self._checkpoint_location(newest), sink.getvalue())
@@ -313,15 +332,14 @@ class DeltaLog:
     def _head(self, version: int) -> Head:
         return Head.of(version, self._info(version)[ENGINE])
 
-    def _replayed(self) -> tuple[int, dict[str, Action], dict[tuple[str, str], Action]]:
-        """The newest version, its `protocol` and `metaData`, and its files."""
+    def _replayed(self) -> tuple[int, LogState]:
+        """The newest version, and what it shows."""
         point = self._last_checkpoint()  # first: the end is not before it
         newest = self._newest(point)
         if newest is None:
             raise NoSuchFileError(f"{self._folder} has no versions", location=self._folder)
-        definition: dict[str, Action] = {}
-        files: dict[tuple[str, str], Action] = {}
-        actions = self._read_checkpoint(point, _CHECKPOINT.names).to_pylist() if point else []
+        state = LogState({}, {}, {})
+        actions = self._read_checkpoint(point).to_pylist() if point else []
         versions = range(point + 1 if point else 0, newest + 1)
         for action in chain(actions, chain.from_iterable(map(self._actions, versions))):
             for name, value in action.items():
@@ -329,16 +347,18 @@ class DeltaLog:
                     continue
                 if name == "add":
                     add = _plain(value)
-                    files[file_key(add)] = add
+                    state.adds[file_key(add)] = add
                 elif name == "remove":
-                    files.pop(file_key(value), None)
+                    state.adds.pop(file_key(value), None)
+                elif name == "txn":
+                    state.transactions[value["appId"]] = value
                 elif name in _CHECKPOINT.names:
-                    definition[name] = value
-        return newest, definition, files
+                    state.definition[name] = value
+        return newest, state
 
-    def _read_checkpoint(self, version: int, columns: Sequence[str]) -> pa.Table:
+    def _read_checkpoint(self, version: int, columns: list[str] | None = None) -> pa.Table:
         data = self._storage.read(self._checkpoint_location(version))
-        return pq.read_table(io.BytesIO(data), columns=list(columns))
+        return pq.read_table(io.BytesIO(data), columns=columns)
 
 
 def _numbers(locations: Iterable[str], ending: str) -> list[int]:
@@ -367,6 +387,7 @@ _CHECKPOINT = pa.schema(
                 "configuration": _TEXTS,
             }
         ),
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
         "add": pa.struct(
             {
                 "path": pa.string(),
@@ -639,10 +660,11 @@ def next_step(
         )
     current = metadata.current_snapshot()
     shown = None if head is None else head.snapshot_id
-    snapshot, (before, after) = current, (NO_FILES, NO_FILES)
+    snapshot, (before, after), batches = current, (NO_FILES, NO_FILES), {}
     moved = head is not None and head.location != metadata.location
     if head is None or moved or shown != metadata.current_snapshot_id:
-        snapshot, (before, after) = _changes(head, metadata, TableFiles(version, storage), delta)
+        files = TableFiles(version, storage)
+        snapshot, (before, after), batches = _changes(head, metadata, files, delta)
     snapshot_id = None if snapshot is None else snapshot.snapshot_id
     is_last = snapshot is None or snapshot_id == metadata.current_snapshot_id
     vectors = (head is not None and head.vectors) or any(
@@ -668,6 +690,10 @@ def next_step(
         commit_info(operation or "append", time_ms, info),
         *(() if is_defined else definition.actions),
         *(
+            {"txn": {"appId": query_id, "version": batch, "lastUpdated": time_ms}}
+            for query_id, batch in batches.items()
+        ),
+        *(
             {"remove": remove_action(add, time_ms) | changes_data}
             for key, add in before.adds.items()
             if key not in after.adds
@@ -680,8 +706,11 @@ def next_step(
 
 def _changes(
     head: Head | None, metadata: TableMetadata, files: TableFiles, delta: DeltaLog
-) -> tuple[Snapshot | None, tuple[LiveFiles, LiveFiles]]:
-    """The snapshot to show next, and what it changes; the log itself tells where names do not."""
+) -> tuple[Snapshot | None, tuple[LiveFiles, LiveFiles], Mapping[str, int]]:
+    """The snapshot to show next, the files it changes, and the batches of streams that are new.
+
+    The log itself tells where names do not.
+    """
     current = metadata.current_snapshot()
     if head is not None and head.location == metadata.location and current is not None:
         parent, line = None, []
@@ -694,10 +723,15 @@ def _changes(
         if parent is not None or begins:
             changes = files.changed(parent, line[-1])
             if changes is None:
-                changes = LiveFiles(delta.files(), ()), files.all(line[-1])
-            return line[-1], changes
-    before = NO_FILES if head is None else LiveFiles(delta.files(), ())
-    return current, (before, NO_FILES if current is None else files.all(current))
+                changes = LiveFiles(delta.state().adds, ()), files.all(line[-1])
+            batch = batch_of(line[-1])
+            return line[-1], changes, {} if batch is None else dict((batch,))
+    state = LogState({}, {}, {}) if head is None else delta.state()
+    shown = {query_id: txn["version"] for query_id, txn in state.transactions.items()}
+    batches = dict.fromkeys(shown, NO_BATCH) | last_batches(metadata)
+    new = {query_id: batch for query_id, batch in batches.items() if shown.get(query_id) != batch}
+    after = NO_FILES if current is None else files.all(current)
+    return current, (LiveFiles(state.adds, ()), after), new
 
 
 def _copy_puffins(puffins: Collection[str], root: str, storage: Storage) -> None:

@@ -23,6 +23,7 @@ from lakehouse.expressions.sql.typed_calls import type_of
 from lakehouse.row_changes.row_change import POSITION, positions_of
 from lakehouse.scan.planner import ScanPlan, ScanRequest, plan_scan
 from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.metadata.commit_names import head_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.iceberg_types import (
     METADATA_COLUMNS,
@@ -35,7 +36,6 @@ from lakehouse.spec.types.arrow_types import column_at, no_rows, schema_to_arrow
 from lakehouse.spec.types.internal_values import internal_values
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.decided_rows import Positions
-from lakehouse.transaction.table_change import head_of
 
 _ROW_ID = NestedField(METADATA_COLUMNS[ROW_ID].field_id, "_row_id of the row", LongType())
 _BATCH_ROWS = 131_072

@@ -21,6 +21,7 @@ from lakehouse.inspect.metadata_tables import MetadataTables
 from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.commit_names import head_of
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata, refuse_unwritable
 from lakehouse.spec.table_properties import TableProperties
@@ -38,7 +39,6 @@ from lakehouse.table.scan import (
 )
 from lakehouse.table.times import Moment
 from lakehouse.transaction.commit import Committed
-from lakehouse.transaction.table_change import head_of
 from lakehouse.transaction.transaction import Transaction
 
 Read = TypeVar("Read")

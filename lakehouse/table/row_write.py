@@ -30,14 +30,13 @@ from lakehouse.row_changes.row_change import Command, RowChange, RowWriter, refu
 from lakehouse.row_changes.row_verbs import delete_rows
 from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.commit_names import head_of, snapshots_of_commit
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.loaded_table import LoadedTable, of_newest
 from lakehouse.table.scan import TableScan
 from lakehouse.table.write_result import WriteResult
-from lakehouse.transaction.commit_names import snapshots_of_commit
-from lakehouse.transaction.table_change import head_of
 from lakehouse.transaction.transaction import Transaction
 
 _LOG = logging.getLogger(__name__)

@@ -27,17 +27,19 @@ from lakehouse.errors import (
     SnapshotExpiredError,
     ValidationConflictError,
 )
+from lakehouse.spec.metadata.commit_names import (
+    COMMIT_ID,
+    StreamBatch,
+    check_commit_id,
+    head_of,
+    snapshots_of_commit,
+)
 from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.commit_names import (
-    StreamBatch,
-    check_commit_id,
-    snapshots_of_commit,
-)
 from lakehouse.transaction.operations.metadata_changes import MetadataChange
-from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
-from lakehouse.transaction.table_change import Attempt, FilesPlan, Step, TableChange, head_of
+from lakehouse.transaction.snapshot_producer import SnapshotProducer
+from lakehouse.transaction.table_change import Attempt, FilesPlan, Step, TableChange
 
 log = logging.getLogger(__name__)
 

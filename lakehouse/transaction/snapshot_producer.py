@@ -67,9 +67,6 @@ _SMALL_ENTRIES = 16
 """Manifests with so many are read and written together with others."""
 
 
-COMMIT_ID = "lakehouse.commit-id"
-
-
 RETRIES = "lakehouse.retries"
 
 

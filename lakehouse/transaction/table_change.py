@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.errors import InvalidInputError, SnapshotExpiredError, ValidationConflictError
+from lakehouse.errors import SnapshotExpiredError, ValidationConflictError
 from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     DataFile,
@@ -20,8 +20,9 @@ from lakehouse.spec.manifests.data_file import (
 from lakehouse.spec.manifests.manifest_list import (
     ManifestFile,
 )
+from lakehouse.spec.metadata.commit_names import head_of
 from lakehouse.spec.metadata.metadata_draft import apply_updates
-from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot, SnapshotRef
+from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import (
     AddSnapshot,
@@ -353,15 +354,3 @@ class Attempt:
             snapshot_id=before.snapshot_id,
             branch=self.branch,
         )
-
-
-def head_of(metadata: TableMetadata, branch: str) -> Snapshot | None:
-    """The snapshot a commit to `branch` is built on. Raises InvalidInputError when it is a tag."""
-    ref = metadata.refs.get(branch)
-    if ref is None:
-        return metadata.snapshot_for_ref(MAIN_BRANCH)
-    if ref.type != "branch":
-        raise InvalidInputError(
-            f"{branch!r} is a tag of {metadata.location}: commits go to branches.", ref=branch
-        )
-    return metadata.snapshot(ref.snapshot_id)

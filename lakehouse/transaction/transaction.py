@@ -13,6 +13,7 @@ from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.commit_names import head_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import (
     RemoveProperties,
@@ -50,7 +51,7 @@ from lakehouse.transaction.operations.metadata_changes import (
     MetadataChange,
 )
 from lakehouse.transaction.posted_commit import commit_by_server
-from lakehouse.transaction.table_change import Isolation, Operation, TableChange, head_of
+from lakehouse.transaction.table_change import Isolation, Operation, TableChange
 
 
 class Transaction:

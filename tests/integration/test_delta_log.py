@@ -370,7 +370,55 @@ def test_checkpoints_and_cleaning_change_nothing_for_readers(tmp_path, monkeypat
         table.delete(f"id = {number}")
     assert plain(table.scan().to_arrow()) == by_delta_rs(table) == by_duckdb(table)
     assert json.loads(pointer.read_text())["version"] == 40
-    assert len(log_of(table).files()) == 2
+    assert len(log_of(table).state().adds) == 2
+
+
+def test_batches_of_streams_are_transactions(tmp_path, monkeypatch):
+    """delta-rs says of each stream the last batch, across checkpoints, expiry and rollback."""
+    monkeypatch.setattr(delta_log, "CHECKPOINT_EVERY", 4)
+    table = events(tmp_path)
+
+    def batch(stream, number, branch="main"):
+        rows = made(random.Random(number), 1_000 + number, 1)
+        table.append(rows, branch=branch, commit_id=lh.StreamBatch(stream, number))
+
+    def shown():
+        delta = deltalake.DeltaTable(str(tmp_path / "lake/a/t"))
+        return [delta.transaction_version(stream) for stream in ("q-1", "q_2", "q3")]
+
+    assert shown() == [None, None, None]
+    for number in range(3):
+        batch("q-1", number)
+    batch("q_2", 41)
+    batch("q_2", 41)
+    assert shown() == [2, 41, None]
+    at_42 = table.append(made(random.Random(0), 2_000, 1), commit_id="stream-q3:7").snapshot_id
+    batch("q_2", 42)
+    table.create_branch("side")
+    batch("q3", 7, branch="side")
+    assert shown() == [2, 42, None]
+    table.rollback_to(at_42)  # seen as a rollback: batch 42 may come again
+    assert shown() == [2, 41, None]
+    batch("q_2", 42)
+    assert shown() == [2, 42, None]
+    table.compact()
+    table.expire_snapshots(retain_last=1, older_than=dt.datetime.now(dt.UTC))
+    for number in range(3_000, 3_006):
+        table.append(made(random.Random(1), number, 1))
+    assert len(log_of(table).versions()) < 12  # what noted the batches is gone but for checkpoints
+    assert shown() == [2, 42, None]
+    table.remove_properties("write.delta-log")
+    table.set_properties(DELTA)
+    assert shown() == [2, 42, None]  # a log of its own, of which no version is a batch
+
+
+def test_a_stream_whose_only_batch_was_rolled_back_has_none(tmp_path):
+    table = events(tmp_path)
+    before = table.current_snapshot().snapshot_id
+    table.append(made(random.Random(1), 200, 1), commit_id=lh.StreamBatch("q", 5))
+    table.rollback_to(before)
+    # Delta's number for a stream that it has not seen; a log cannot forget one
+    assert deltalake.DeltaTable(str(tmp_path / "lake/a/t")).transaction_version("q") == -1
 
 
 @pytest.mark.parametrize("keeps", ["true", "false"])
@@ -402,7 +450,7 @@ def test_the_log_opens_manifests_of_deletes_once(tmp_path, monkeypatch):
         table.delete(f"id = {100 * number + 3}")
     assert len(opened) >= 8
     assert len(opened) <= 2 * len(set(opened))
-    assert len(DeltaLog(table.storage, table.location).files()) == 9
+    assert len(DeltaLog(table.storage, table.location).state().adds) == 9
     assert len(by_delta_rs(table)) == 900 - 8
 
 
@@ -619,7 +667,7 @@ def test_bounds_are_those_of_nan_too(tmp_path):
         assert by_delta_rs(table, condition=condition) == expected
         assert by_duckdb(table, condition) == expected
     assert [
-        len(json.loads(add["stats"])["maxValues"]) for add in log_of(table).files().values()
+        len(json.loads(add["stats"])["maxValues"]) for add in log_of(table).state().adds.values()
     ] == [1, 2]
 
 

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 import lakehouse as lh
+from lakehouse.spec.metadata import commit_names
+from lakehouse.spec.metadata.commit_names import StreamBatch, head_of
 from lakehouse.spec.metadata.table_updates import SetProperties
-from lakehouse.transaction import commit_names
-from lakehouse.transaction.commit_names import StreamBatch
-from lakehouse.transaction.table_change import head_of
 
 SCHEMA = pa.schema({"batch": pa.string()})
 OTHERS = "others"

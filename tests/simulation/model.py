@@ -13,10 +13,10 @@ from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.data.deletes.deletion_vector import decode_vector
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
+from lakehouse.spec.metadata.commit_names import COMMIT_ID
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.snapshot_producer import COMMIT_ID
 
 OP = "sim.op"
 DeleteKey = tuple[str, int | None]

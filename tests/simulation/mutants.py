@@ -26,13 +26,14 @@ from lakehouse.data.reading import scan_columns
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError
 from lakehouse.server.table_commits import TableCommits
 from lakehouse.spec.metadata import metadata_draft
+from lakehouse.spec.metadata.commit_names import COMMIT_ID
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction import commit as engine
 from lakehouse.transaction import conflict_rules, decided_rows, deletion_vectors
 from lakehouse.transaction.operations import file_changes
 from lakehouse.transaction.operations.metadata_changes import Expire
-from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
+from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from lakehouse.transaction.table_change import Attempt, Step
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError

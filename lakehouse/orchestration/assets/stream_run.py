@@ -20,7 +20,7 @@ from lakehouse.orchestration.lineage.materialization import data_version, materi
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.run_publication import PUBLISH_TAG
 from lakehouse.spark.attached_session import attach
-from lakehouse.transaction.table_change import head_of
+from lakehouse.spec.metadata.commit_names import head_of
 
 STREAM = "lakehouse/stream"
 """Metadata: what Spark says of the last batch; begins the entries that Dagster plots."""

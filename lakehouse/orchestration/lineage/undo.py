@@ -36,11 +36,10 @@ from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID, materialized_tables
 from lakehouse.orchestration.lineage.undo_by_rows import Inverse, inverse_of
+from lakehouse.spec.metadata.commit_names import COMMIT_ID, STREAM_PREFIX
 from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
-from lakehouse.transaction.commit_names import STREAM_PREFIX
-from lakehouse.transaction.snapshot_producer import COMMIT_ID
 
 UNDONE_TAG = "lakehouse/undone"
 """Tag of a run that was undone: when."""

@@ -31,12 +31,10 @@ from lakehouse.spark.writing.write_answers import Commit, WriteAnswers, table_co
 from lakehouse.spark.writing.write_options import write_options
 from lakehouse.spark.writing.write_target import WriteTarget, write_target
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.commit_names import COMMIT_ID, StreamBatch, head_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table.table import Table
-from lakehouse.transaction.commit_names import StreamBatch
-from lakehouse.transaction.snapshot_producer import COMMIT_ID
-from lakehouse.transaction.table_change import head_of
 
 _KEYS, _TAIL_FILES = "merge-keys", "tail-files"
 _OF_STREAMS = frozenset({"checkpointlocation", "queryname", "path", _KEYS, _TAIL_FILES})

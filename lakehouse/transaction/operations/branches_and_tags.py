@@ -17,6 +17,7 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.metadata.commit_names import COMMIT_ID
 from lakehouse.spec.metadata.snapshot import (
     MAIN_BRANCH,
     OPERATION_APPEND,
@@ -43,7 +44,7 @@ from lakehouse.transaction.conflict_rules import (
     none_changed,
 )
 from lakehouse.transaction.operations.file_changes import scope_of
-from lakehouse.transaction.snapshot_producer import COMMIT_ID, SnapshotProducer
+from lakehouse.transaction.snapshot_producer import SnapshotProducer
 from lakehouse.transaction.table_change import Attempt, FilesPlan, Operation, Step
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"

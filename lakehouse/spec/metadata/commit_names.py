@@ -11,9 +11,9 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import SetProperties
-from lakehouse.transaction.snapshot_producer import COMMIT_ID
-from lakehouse.transaction.table_change import head_of
 
+COMMIT_ID = "lakehouse.commit-id"
+"""The entry of a summary that has the name of the commit."""
 STREAM_MARK = "lakehouse.stream."
 """Begins the table properties that say which batch of a stream was committed last."""
 _COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
@@ -91,6 +91,18 @@ class StreamBatch(str):
             ) from error
 
 
+def head_of(metadata: TableMetadata, branch: str) -> Snapshot | None:
+    """The snapshot a commit to `branch` is built on. Raises InvalidInputError when it is a tag."""
+    ref = metadata.refs.get(branch)
+    if ref is None:
+        return metadata.snapshot_for_ref(MAIN_BRANCH)
+    if ref.type != "branch":
+        raise InvalidInputError(
+            f"{branch!r} is a tag of {metadata.location}: commits go to branches.", ref=branch
+        )
+    return metadata.snapshot(ref.snapshot_id)
+
+
 def check_commit_id(commit_id: str) -> None:
     """Raise InvalidInputError for what a summary cannot say."""
     if _COMMIT_ID.fullmatch(commit_id) is None:
@@ -124,6 +136,34 @@ def snapshots_of_commit(
     if snapshots or not isinstance(commit_id, StreamBatch):
         return snapshots
     return _oldest_with(metadata, branch, commit_id)
+
+
+def batch_of(snapshot: Snapshot) -> tuple[str, int] | None:
+    """The stream's id and the batch's number of a snapshot that a batch made."""
+    name, _, number = snapshot.summary.get(COMMIT_ID, "").rpartition(":")
+    if not name.startswith(STREAM_PREFIX) or not number.isdecimal():
+        return None
+    return name.removeprefix(STREAM_PREFIX), int(number)
+
+
+def last_batches(metadata: TableMetadata) -> dict[str, int]:
+    """By stream the last batch in the history of `main`, also where its snapshot has expired."""
+    last: dict[str, int] = {}
+    for snapshot in _history(metadata, MAIN_BRANCH):
+        batch = batch_of(snapshot)
+        if batch is not None:
+            last.setdefault(*batch)
+    for name in metadata.properties:
+        query_id = name.removeprefix(STREAM_MARK)
+        if query_id == name or _QUERY_ID.fullmatch(query_id) is None:  # none, or of a branch
+            continue
+        mark = StreamBatch(query_id, 0).marked(metadata, MAIN_BRANCH)
+        number = -1 if mark is None else mark[0]
+        if number > last.get(query_id, -1) and snapshots_of_commit(
+            metadata, MAIN_BRANCH, StreamBatch(query_id, number)
+        ):
+            last[query_id] = number
+    return last
 
 
 def _oldest_with(metadata: TableMetadata, branch: str, batch: StreamBatch) -> tuple[Snapshot, ...]:
