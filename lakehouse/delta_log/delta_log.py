@@ -660,7 +660,8 @@ def next_step(
         )
     current = metadata.current_snapshot()
     shown = None if head is None else head.snapshot_id
-    snapshot, (before, after), batches = current, (NO_FILES, NO_FILES), {}
+    snapshot, (before, after) = current, (NO_FILES, NO_FILES)
+    batches: Mapping[str, int] = {}
     moved = head is not None and head.location != metadata.location
     if head is None or moved or shown != metadata.current_snapshot_id:
         files = TableFiles(version, storage)
