@@ -2,7 +2,8 @@
 
 Twelve tables, made by seeds, come in a hundred small files each and are asked a few queries. Each
 is tuned unattended: a trial on a sample, adoption where the trial is for it. The grid tries on the
-whole table every order, size of row groups, encoding and level that the trial may choose from.
+whole table every order, size of row groups, encoding, level that the trial may choose from, with
+and without its Bloom filters.
 Bytes of data files; processor time of the queries by our reader, the least of some runs.
 
 With tables of yours: `--tables FOLDER --queries FILE --json OUT`: a subfolder of Parquet files for
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from rich.table import Table as RichTable  # noqa: E402
 from benchmarks.untried import untried  # noqa: E402
 from lakehouse.errors import InvalidInputError, LakehouseError  # noqa: E402
 from lakehouse.lake import Lakehouse, load_catalog  # noqa: E402
+from lakehouse.spec.table_properties import BLOOM_PREFIX  # noqa: E402
 from lakehouse.table import Table  # noqa: E402
 from lakehouse.tuning.adoption import adopt, step  # noqa: E402
 from lakehouse.tuning.layouts import GROUP_ROWS, LEVEL, Layout  # noqa: E402
@@ -153,30 +155,27 @@ def grid(lake: Lakehouse, table: Table, trial: Trial, queries: Sequence[str], re
         if tried.layout.sort_by not in orders:
             orders.append(tried.layout.sort_by)
     orders = sorted(orders, key=len)[:GRID_ORDERS] + orders[GRID_ORDERS:][-2:]
+    named = [pair for tried in trial.tried for pair in tried.layout.properties.items()]
+    blooms = {name: text for name, text in named if name.startswith(BLOOM_PREFIX)}
     encoded = {
-        name: text
-        for tried in trial.tried
-        for name, text in tried.layout.properties.items()
-        if name not in (GROUP_ROWS, LEVEL)
+        name: text for name, text in named if name not in (GROUP_ROWS, LEVEL) and name not in blooms
     }
-    for order in orders:
-        for group in GRID_GROUPS:
-            for level in GRID_LEVELS:
-                properties = {} if group is None else {GROUP_ROWS: str(group)}
-                if level is not None:
-                    properties |= {**encoded, LEVEL: level}
-                name = f"bench.grid{next(numbers)}"
-                other = lake.create_table(
-                    name, table.schema(), sort_by=order, properties=properties
-                )
-                other.append(rows)
-                default, grid_best = measure([(table, None), (other, None)], queries, repeat)
-                score = grid_best.score(default)
-                gone = other
-                if score < least:
-                    gone, best, least = best, other, score
-                if gone is not table:
-                    lake.drop_table(gone.name, purge=True)
+    for order, group, level, filters in product(
+        orders, GRID_GROUPS, GRID_LEVELS, ({}, blooms) if blooms else ({},)
+    ):
+        properties = dict(filters) if group is None else {**filters, GROUP_ROWS: str(group)}
+        if level is not None:
+            properties |= {**encoded, LEVEL: level}
+        name = f"bench.grid{next(numbers)}"
+        other = lake.create_table(name, table.schema(), sort_by=order, properties=properties)
+        other.append(rows)
+        default, grid_best = measure([(table, None), (other, None)], queries, repeat)
+        score = grid_best.score(default)
+        gone = other
+        if score < least:
+            gone, best, least = best, other, score
+        if gone is not table:
+            lake.drop_table(gone.name, purge=True)
     return best
 
 

@@ -302,7 +302,7 @@ class TableProperties:
         "write.parquet.bloom-filter-max-bytes",
         positive,
         _MIB,
-        "Most bytes of a Bloom filter: what it would take for its distinct values, in Python.",
+        "Most bytes of a Bloom filter.",
     )
     parquet_dict_size_bytes = Property(
         "write.parquet.dict-size-bytes", positive, 2 * _MIB, "Size limit of a dictionary page."
@@ -788,10 +788,10 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     STATISTICS_PREFIX: "Whether the column whose name stands behind it has statistics in Parquet, "
     "from which its bounds and counts in manifests are.",
     BLOOM_PREFIX: "Whether files have a Bloom filter of the column whose name stands behind it; "
-    "Spark's reader and other engines go by it, our own reader does not.",
+    "readers pass over row groups by it where a query compares with = and in.",
     BLOOM_FPP_PREFIX: "How often such a filter may be wrong; 0.01 if not set.",
-    BLOOM_NDV_PREFIX: "How many distinct values such a filter is made for; in Python as many as "
-    "its largest size holds if not set.",
+    BLOOM_NDV_PREFIX: "How many distinct values such a filter is made for; in Python twice those "
+    "of a file's first row group if not set, in Spark as many as its largest size holds.",
     ENCODING_PREFIX: "Parquet encoding of the column whose name stands behind it, instead of a "
     "dictionary; Spark's writer chooses by itself.",
     "comment": "What the table is; Spark and agents show it.",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lakehouse.spec.table_properties import ENCODING_PREFIX, TableProperties
+from lakehouse.spec.table_properties import BLOOM_PREFIX, ENCODING_PREFIX, TableProperties
 
 CODEC = TableProperties.parquet_compression.name
 LEVEL = TableProperties.parquet_compression_level.name
@@ -14,10 +14,10 @@ GROUP_ROWS = TableProperties.parquet_row_group_limit.name
 
 _MS = 1e6
 _QUERY_MS, _MANIFEST_MS, _FILE_MS = 1.1, 0.5, 0.5
-_FOOTER_MS, _GROUP_MS = (0.05, 0.027), (0.1, 0.07)
+_FOOTER_MS, _GROUP_MS, _BLOOM_MS = (0.05, 0.027), (0.1, 0.07), 0.07
 """Processor time of a query, a manifest, a file, a row group's statistics and of reading a row
-group, beside that of its rows: the latter two for themselves and for each column. Measured with 2
-to 60 columns, see docs/tuning.md."""
+group, beside that of its rows: the latter two for themselves and for each column; of asking a Bloom
+filter. Measured with 2 to 60 columns, see docs/tuning.md."""
 
 SLOWER = 1.05
 _LEAST_GAIN = 0.01
@@ -30,6 +30,7 @@ _GROUPS = (131_072, 32_768, 16_384, 8_192, 4_096)
 _PROBED = 16
 """Row groups that a table has at least while orders are tried, if it is large enough."""
 _LEVELS = ("3", "9", "15")
+_MOST_BLOOMS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class Layout:
     sort_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    def bloom_filters(self) -> list[str]:
+        """The columns with Bloom filters, in the order in which they were chosen."""
+        return [
+            name.removeprefix(BLOOM_PREFIX)
+            for name, text in self.properties.items()
+            if name.startswith(BLOOM_PREFIX) and text == "true"
+        ]
+
     def with_properties(self, properties: Mapping[str, str]) -> Layout:
         """The same with more properties."""
         return replace(self, properties={**self.properties, **properties})
@@ -56,6 +65,8 @@ class Layout:
         encoded = sum(name.startswith(ENCODING_PREFIX) for name in self.properties)
         if GROUP_ROWS in self.properties:
             parts.append(f"row groups of {int(self.properties[GROUP_ROWS]):,} rows")
+        if filtered := self.bloom_filters():
+            parts.append(f"Bloom filters of {', '.join(filtered)}")
         if encoded:
             parts.append(f"{encoded} column{'s' if encoded > 1 else ''} encoded without dictionary")
         if LEVEL in self.properties:
@@ -98,6 +109,7 @@ class QueryCost:
         share: of the columns that are read.
         width: columns of the table, those inside of others counted.
         manifests: opened.
+        blooms: Bloom filters that are asked.
     """
 
     files: float
@@ -107,6 +119,7 @@ class QueryCost:
     share: float = 1.0
     width: float = 8.0
     manifests: float = 1.0
+    blooms: float = 0.0
 
     def ms(self, row_ns: float) -> float:
         """Processor time, where decoding a row takes so many nanoseconds."""
@@ -116,6 +129,7 @@ class QueryCost:
             + _FILE_MS * self.files
             + (_FOOTER_MS[0] + _FOOTER_MS[1] * self.width) * self.footers
             + (_GROUP_MS[0] + _GROUP_MS[1] * self.width * self.share) * self.groups
+            + _BLOOM_MS * self.blooms
             + self.rows * self.share * row_ns / _MS
         )
 
@@ -190,6 +204,7 @@ class Choices:
         partitions: specs as terms, today's first.
         filtered: sort terms of columns that queries filter by, the most frequent first.
         others: of other columns, those with the fewest values first.
+        equated: names of columns that queries compare with `=` and `in`, the most frequent first.
         group_rows: most rows of a row group today.
         rows: of the table.
         codec: of the table.
@@ -198,6 +213,7 @@ class Choices:
     partitions: tuple[tuple[str, ...], ...] = ((),)
     filtered: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    equated: tuple[str, ...] = ()
     group_rows: int = 1_048_576
     rows: int = 1 << 40
     codec: str = "zstd"
@@ -214,6 +230,13 @@ class Choices:
         size = max(sizes, default=_GROUPS[-1])
         usable = self.filtered and size < min(self.group_rows, self.rows)
         return {GROUP_ROWS: str(size)} if usable else {}
+
+    def blooms(self) -> list[dict[str, str]]:
+        """Bloom filters: none but today's, of a column, of the first two and so on."""
+        named = [f"{BLOOM_PREFIX}{name}" for name in self.equated[:_MOST_BLOOMS]]
+        alone = [(name,) for name in named]
+        first = [tuple(named[:count]) for count in range(2, len(named) + 1)]
+        return [{}, *(dict.fromkeys(names, "true") for names in (*alone, *first))]
 
     def levels(self) -> list[dict[str, str]]:
         """Codec and level, today's first."""
@@ -233,7 +256,7 @@ def search(
     measure: Measure,
     encode: Encode,
 ) -> list[Measured]:
-    """Layouts that were tried, the best last: partitions first, then order, row groups, encodings.
+    """Layouts that were tried, the best last: partitions, order, row groups, encodings, filters.
 
     Args:
         choices: what may be tried.
@@ -300,6 +323,7 @@ def search(
     chosen = best(
         iter((chosen.layout, chosen.layout.with_properties(encode(chosen.layout)))), least=0.0
     )
+    chosen = best(chosen.layout.with_properties(blooms) for blooms in choices.blooms())
     return [*tried, best(chosen.layout.with_properties(level) for level in choices.levels())]
 
 

@@ -150,7 +150,7 @@ class Pilot(Meter):
         return cls(metadata, chosen, data.combine_chunks(), bound_queries, costs)
 
     def best(self, proposed: Layout, orders: Sequence[tuple[str, ...]]) -> Measured:
-        """Of a proposal with other orders, row groups, encodings and levels the best."""
+        """Of a proposal with other orders, row groups, encodings, filters and levels the best."""
         size = {
             name: text for name, text in proposed.properties.items() if name == GROUP_ROWS
         } or self._choices.probe()
@@ -171,6 +171,9 @@ class Pilot(Meter):
         bare = replace(chosen.layout, properties={})
         chosen = self._least(
             (bare.with_properties(group) for group in self._choices.groups()), chosen
+        )
+        chosen = self._least(
+            (chosen.layout.with_properties(blooms) for blooms in self._choices.blooms()), chosen
         )
         levels = self._choices.levels()
         return self._least((chosen.layout.with_properties(level) for level in levels), chosen)
@@ -205,9 +208,8 @@ class Pilot(Meter):
         costs = []
         for query, where in self._workload:
             task = FileScanTask.whole(file)
-            row_groups = reader.open(
-                task if where == TRUE else replace(task, residual=where)
-            ).row_groups
+            opened = reader.open(task if where == TRUE else replace(task, residual=where))
+            row_groups = opened.row_groups
             costs.append(
                 QueryCost(
                     files=1,
@@ -216,6 +218,7 @@ class Pilot(Meter):
                     rows=sum(group.rows for group in row_groups),
                     share=share_of(query, schema),
                     width=width_of(schema),
+                    blooms=opened.bloom_filters,
                 )
             )
         target = TableProperties(self._metadata.properties).target_file_size_bytes

@@ -29,6 +29,7 @@ from pyiceberg.types import (
 )
 from rich.console import RenderableType
 
+from lakehouse.data.reading.bloom_filters import askable
 from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.data.writing.data_file_writer import RowSorter, WriteRequest, write_all
 from lakehouse.data.writing.parquet_writer import (
@@ -38,7 +39,7 @@ from lakehouse.data.writing.parquet_writer import (
     plain_columns,
 )
 from lakehouse.errors import InvalidInputError, LakehouseError, UnsupportedFeatureError
-from lakehouse.expressions.bound_filter import TRUE, Bound, columns
+from lakehouse.expressions.bound_filter import TRUE, And, Bound, Leaf, Op, columns, leaves
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.maintenance.health.scan_use import predicate_shape
@@ -53,8 +54,13 @@ from lakehouse.spec.partitioning.coarser_partitions import is_time
 from lakehouse.spec.partitioning.partition_terms import parse_sort_order
 from lakehouse.spec.partitioning.sort_order import SortDirection, SortOrder
 from lakehouse.spec.schema.iceberg_types import fields_of, find_path
-from lakehouse.spec.table_properties import ENCODING_PREFIX, METRICS_COLUMN_PREFIX, TableProperties
-from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow
+from lakehouse.spec.table_properties import (
+    BLOOM_PREFIX,
+    ENCODING_PREFIX,
+    METRICS_COLUMN_PREFIX,
+    TableProperties,
+)
+from lakehouse.spec.types.arrow_types import column_at, schema_to_arrow, to_physical
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.table import Table
 from lakehouse.tuning.layouts import (
@@ -86,6 +92,7 @@ _NUMBER_BYTE_NS, _TEXT_BYTE_NS = 1.1, 0.4
 """Of a value, and of each byte that it takes encoded: runs of a dictionary take next to none."""
 _LEAST_PAIRS, _ROWS_OF_A_KEY, _MOSTLY_RUNS = 20, 4, 0.5
 _TURNS, _CLEARLY, _LEAST_TIMED = 20, 1.5, 2_000
+_LEAST_FOUND, _BLOOM_ERRORS = 3, 0.01
 _TIMED_TURNS, _MOST_TIMED, _WHOLE_BYTES = 12, 256 << 20, 64 << 20
 
 
@@ -326,7 +333,10 @@ class Meter:
         spent = time.process_time_ns() - start
         size = sum(sum(file.column_sizes.values()) for file in files)
         file = max(files, key=lambda file: file.record_count)
-        return size, spent / rows.num_rows, (storage.read(file.file_path), file, storage)
+        data = storage.read(file.file_path)
+        if any(name.startswith(BLOOM_PREFIX) for name in encoded):
+            size += _bloom_bytes(data)
+        return size, spent / rows.num_rows, (data, file, storage)
 
     def _queries(self, layout: Layout, files: float) -> Iterator[QueryCost]:
         """What each query would read: of as many row groups as the whole table would have."""
@@ -358,6 +368,11 @@ class Meter:
                 ).row_groups
                 part = len(row_groups) / max(1, len(file.split_offsets or (0,)))
                 share = sum(group.rows for group in row_groups) / file.record_count
+            blooms = 0.0
+            if equated := _equated(where, layout.bloom_filters()):
+                blooms = part * groups * len(equated)
+                left = min(self._held(name, values, groups) for name, values in equated)
+                part, share = min(part, left), min(share, left)
             # a file is opened where one of its row groups is read, one at least to find none
             touched = min(files, max(1.0, part * files))
             yield QueryCost(
@@ -368,7 +383,48 @@ class Meter:
                 share=share_of(query, self._metadata.schema()),
                 width=width_of(self._metadata.schema()),
                 manifests=touched,
+                blooms=blooms,
             )
+
+    def _held(self, name: str, values: Sequence[Any], groups: float) -> float:
+        """The share of row groups that hold one of some values, if these lie anywhere."""
+        column = self._rows[name]
+        if isinstance(column.type, pa.BaseExtensionType):
+            column = column.cast(column.type.storage_type)
+        rows = len(column)
+        _, counts = np.unique(
+            pc.fill_null(column.dictionary_encode().combine_chunks().indices, -1),
+            return_counts=True,
+        )
+        pairs = float((counts * (counts - 1.0)).sum() / 2)
+        keys = rows * (rows - 1) / 2 / max(pairs, 0.5)
+        holders = 0.0
+        for value in values:
+            sampled = pc.sum(pc.equal(column, pa.scalar(to_physical(value), column.type))).as_py()
+            known = (sampled or 0) >= _LEAST_FOUND
+            share = sampled / rows if known else 1 / keys
+            holders += max(1.0, share * self._all_rows)
+        return min(1.0, 1 - math.exp(-holders / groups) + _BLOOM_ERRORS)
+
+
+def _equated(where: Bound, names: Collection[str]) -> list[tuple[str, Sequence[Any]]]:
+    """Columns that a row which passes has one of some values in, of those with some names."""
+    parts = where.parts if isinstance(where, And) else (where,)
+    return [
+        (part.path[0], part.value if part.op is Op.IN else (part.value,))
+        for part in parts
+        if isinstance(part, Leaf) and askable(part) and part.path[0] in names
+    ]
+
+
+def _bloom_bytes(data: bytes) -> int:
+    footer = pq.ParquetFile(pa.BufferReader(data), arrow_extensions_enabled=False).metadata
+    chunks = [
+        footer.row_group(group).column(at)
+        for group in range(footer.num_row_groups)
+        for at in range(footer.num_columns)
+    ]
+    return sum(chunk.bloom_filter_length or 0 for chunk in chunks)
 
 
 def _codes(rows: pa.Table) -> dict[str, npt.NDArray[np.int64]]:
@@ -611,6 +667,12 @@ def choices_of(
     filtered = [
         name for name, _ in used.most_common() if name in {field.name for field in sortable}
     ]
+    asked = Counter(
+        leaf.path[0]
+        for _, where in workload
+        for leaf in leaves(where)
+        if len(leaf.path) == 1 and askable(leaf) and leaf.path[0] in schema.column_names
+    )
     counts = {
         field.name: pc.count_distinct(rows[field.name], mode="all").as_py()
         for field in sortable
@@ -622,6 +684,7 @@ def choices_of(
         partitions=tuple(_partitions(metadata, filtered, sortable, small, live_bytes)),
         filtered=tuple(map(column_term, filtered)),
         others=tuple(map(column_term, others)),
+        equated=tuple(name for name, _ in asked.most_common()),
         group_rows=read.parquet_row_group_limit,
         rows=all_rows,
         codec=read.parquet_compression,
@@ -964,9 +1027,11 @@ def cost_today(
     metadata = table.metadata
     reader = RowReader(ReadRequest.of(metadata, metadata.schema()), table.storage)
     looked = tasks[:: max(1, len(tasks) // _MOST_FOOTERS)]
-    footers = groups = read = listed = 0
+    footers = groups = read = listed = blooms = 0
     for task in looked:
-        row_groups = reader.open(task).row_groups
+        opened = reader.open(task)
+        row_groups = opened.row_groups
+        blooms += opened.bloom_filters
         footers += max(1, len(task.data_file.split_offsets or (0,)))
         groups += len(row_groups)
         read += sum(group.rows for group in row_groups)
@@ -981,6 +1046,7 @@ def cost_today(
         share=share_of(query, metadata.schema()),
         width=width_of(metadata.schema()),
         manifests=plan.report.data_manifests.read,
+        blooms=blooms * scale,
     )
 
 

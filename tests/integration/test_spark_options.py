@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader
 from lakehouse.spark.session_settings import AS_PROPERTIES, PREFIX, SWITCHES, WITHOUT_EFFECT
 from tests.integration.spark_support import configured, lake, session, sql
 
@@ -294,7 +295,7 @@ def test_pages_statistics_and_bloom_filters_of_spark_are_as_the_table_says(sql, 
     told = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     sql("CREATE NAMESPACE IF NOT EXISTS lake.o")
     sql(f"CREATE TABLE lake.o.pages (n BIGINT, s STRING) USING iceberg TBLPROPERTIES ({told})")
-    sql("INSERT INTO lake.o.pages SELECT /*+ COALESCE(1) */ 0, id % 7 FROM range(1000)")
+    sql("INSERT INTO lake.o.pages SELECT /*+ COALESCE(1) */ 0, id % 7 FROM range(30000)")
     (file,) = lake.load_table("o.pages").scan().plan().files
     path = file.file_path.removeprefix("file://")
     begin = pq.read_metadata(path).row_group(0).column(0).data_page_offset
@@ -309,7 +310,12 @@ def test_pages_statistics_and_bloom_filters_of_spark_are_as_the_table_says(sql, 
         probe = f"SELECT bool_and(bloom_filter_excludes) FROM parquet_bloom_probe('{path}'"
         assert connection.execute(f"{probe}, 's', '9')").fetchone() == (True,)
         assert connection.execute(f"{probe}, 's', '6')").fetchone() == (False,)
-    assert sql("SELECT count(*) FROM lake.o.pages WHERE s = '6'") == [(142,)]
+    assert sql("SELECT count(*) FROM lake.o.pages WHERE s = '6'") == [(4285,)]
+    table = lake.load_table("o.pages")
+    request = ReadRequest.of(table.metadata, table.schema())
+    for value, count in (("6", 1), ("9", 0)):
+        (task,) = table.scan(where=f"s = '{value}'").plan().tasks
+        assert len(RowReader(request, table.storage).open(task).row_groups) == count
 
 
 @pytest.mark.parametrize("verb", ["INSERT", "UPDATE"])

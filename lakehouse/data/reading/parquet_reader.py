@@ -25,6 +25,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.types import NestedField, PrimitiveType
 
 from lakehouse.data.conversion.thrift import read_struct
+from lakehouse.data.reading.bloom_filters import Filtered, askable, may_hold
 from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.data.reading.scan_columns import FileShape, RowGroup, TaskReader, WantedRows
 from lakehouse.data.reading.shredded_statistics import (
@@ -216,6 +217,8 @@ class ColumnChunk:
         null_count: None when not recorded.
         minimum: plain-encoded statistic that may be trusted, None when there is none.
         maximum: the same.
+        bloom: offset and length of its Bloom filter, the latter None where the writer did not say;
+            None: there is none.
     """
 
     start: int
@@ -226,6 +229,7 @@ class ColumnChunk:
     null_count: int | None
     minimum: bytes | None
     maximum: bytes | None
+    bloom: tuple[int, int | None] | None
 
 
 def plain_value(raw: bytes | None, physical_type: str) -> Any:
@@ -329,7 +333,11 @@ def _chunk(chunk: dict[int, Any], ordered: bool) -> ColumnChunk:
     # alone: those are left unused.
     minimum, maximum = (statistics.get(6), statistics.get(5)) if ordered else (None, None)
     dictionary = meta.get(11)
-    numbers = [meta[9], meta[7], meta[6], meta[5], dictionary or 0, statistics.get(3) or 0]
+    bloom = None if meta.get(14) is None else (meta[14], meta.get(15))
+    numbers = [
+        *(meta[9], meta[7], meta[6], meta[5], dictionary or 0, statistics.get(3) or 0),
+        *(number for number in bloom or () if number is not None),
+    ]
     if any(type(value) is not int for value in numbers) or any(
         type(value) not in (bytes, NoneType) for value in (minimum, maximum)
     ):
@@ -343,6 +351,7 @@ def _chunk(chunk: dict[int, Any], ordered: bool) -> ColumnChunk:
         null_count=statistics.get(3),
         minimum=minimum,
         maximum=maximum,
+        bloom=bloom,
     )
 
 
@@ -477,6 +486,8 @@ class ParquetTaskReader(TaskReader):
                 chosen = prune(
                     footer, self._chunks, chosen, self._scan.where, columns, self._scan.types
                 )
+        if chosen and (footer.num_row_groups > 1 or footer.num_rows >= MANY_ROWS):
+            chosen = self._without_absent(chosen, columns)
         keep = set(chosen)
         groups, first = [], 0
         for index in range(footer.num_row_groups):
@@ -485,6 +496,37 @@ class ParquetTaskReader(TaskReader):
                 groups.append(RowGroup(index, first, rows))
             first += rows
         return groups
+
+    def _without_absent(self, groups: list[int], columns: Sequence[FileColumn]) -> list[int]:
+        """The row groups that may hold what the filter asks for, by Bloom filters."""
+        where = self._scan.where
+        asked = {leaf.field_id for leaf in leaves(where) if askable(leaf)}
+        if not asked:
+            return groups
+        footer, leaf_of = self._footer.parsed, _primitive_leaves(_by_id(columns), self._scan.types)
+        types = {
+            field_id: footer.schema.column(leaf_of[field_id]) for field_id in asked & leaf_of.keys()
+        }
+        chosen = []
+        for group in groups:
+            chunks = self._chunks[group]
+            filtered = {
+                field_id: Filtered(column.physical_type, *bloom)
+                for field_id, column in types.items()
+                if (bloom := chunks[leaf_of[field_id]].bloom) is not None
+                and not _is_unsigned(column)
+            }
+            if not filtered or may_hold(where, filtered.get, self._bytes):
+                chosen.append(group)
+        return chosen
+
+    def _bytes(self, offset: int, length: int) -> bytes:
+        self.bloom_filters += 1
+        whole = self._footer.whole
+        if whole is not None:
+            return whole[offset : offset + length]
+        size = self._task.data_file.file_size_in_bytes
+        return self._storage.read_range(self.path, offset, min(length, size - offset))
 
     @cached_property
     def _dictionaries(self) -> list[int]:
@@ -572,6 +614,10 @@ def _groups(
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _is_unsigned(column: Any) -> bool:
+    return "isSigned=false" in str(column.logical_type)
 
 
 def _by_id(columns: Sequence[FileColumn]) -> dict[int, FileColumn]:

@@ -418,9 +418,11 @@ class TaskReader(ABC):
     Attributes:
         path: location of the file.
         row_groups: those that are read.
+        bloom_filters: how many were consulted to choose them.
     """
 
     row_groups: list[RowGroup]
+    bloom_filters: int = 0
     _projection: Projection
 
     def __init__(self, rows: WantedRows) -> None:

@@ -401,6 +401,7 @@ class FanOut:
                 target.schema, target.arrow_schema, target.modes, rows, options.shredding_rows
             ),
             threaded=is_worth_threads(rows),
+            first_rows=rows,
         )
 
     def _close(self, lane: _Lane) -> DataFile:

@@ -79,7 +79,8 @@ class ParquetOptions:
         plain: columns without a dictionary, by dotted name.
         unmeasured: columns without statistics, by dotted name.
         bloom_filters: by dotted name (false positives, distinct values) of columns with a filter;
-            None: as many values as `bloom_bytes` hold.
+            None: twice those of the first row group, for later ones may have more; inside of others
+            as many as `bloom_bytes` hold.
         bloom_bytes: most bytes of a Bloom filter.
         shredding_rows: first rows of a file by which it is decided what of its variants is
             shredded; 0: nothing is.
@@ -122,16 +123,31 @@ class ParquetOptions:
             shredding_rows=read.parquet_variant_buffer if read.parquet_shred_variants else 0,
         )
 
-    def bloom_options(self, schema: pa.Schema) -> dict[str, dict[str, float]] | None:
-        """What pyarrow takes as `bloom_filter_options`: of columns of a type that can have one."""
+    def bloom_options(
+        self, schema: pa.Schema, rows: pa.Table | None = None
+    ) -> dict[str, dict[str, float]] | None:
+        """What pyarrow takes as `bloom_filter_options`: of columns of a type that can have one.
+
+        Args:
+            schema: of the file.
+            rows: of its first row group; None: they are not known, and filters have `bloom_bytes`.
+        """
         options: dict[str, dict[str, float]] = {}
         leaves = dict(leaf for field in schema for leaf in _leaves(field.name, field))
         for path in self.bloom_filters.keys() & leaves.keys():
             if not pa.types.is_boolean(leaves[path]):
                 fpp, ndv = self.bloom_filters[path]
                 most = max(1, int(self.bloom_bytes * 8 * math.log(2) ** 2 / -math.log(fpp)))
+                if ndv is None and rows is not None and path in rows.column_names:
+                    ndv = max(1, 2 * _distinct(rows[path]))
                 options[path] = {"ndv": min(ndv or most, most), "fpp": fpp}
         return options or None
+
+
+def _distinct(column: pa.ChunkedArray) -> int:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    return int(pc.count_distinct(column).as_py())
 
 
 def _columns(read: TableProperties, prefix: str, *, wanted: bool) -> frozenset[str]:
@@ -180,6 +196,7 @@ class ParquetFileWriter:
         variants: columns of variants, of the rows that `write` is given; None: there are none.
         threaded: whether several threads encode each row group; the bytes are the same. One thread
             writes files with Bloom filters.
+        first_rows: those of the first row group, by which Bloom filters get their size.
 
     Raises:
         StorageError: every method, when I/O fails.
@@ -198,6 +215,7 @@ class ParquetFileWriter:
         plain: Collection[str] = (),
         variants: ShreddedVariants | None = None,
         threaded: bool = False,
+        first_rows: pa.Table | None = None,
     ) -> None:
         self.location = location
         self._misread = set(misread)
@@ -219,7 +237,7 @@ class ParquetFileWriter:
             self._out = pa.BufferedOutputStream(
                 pa.PythonFile(self._sink, mode="w"), _TOGETHER_BYTES
             )
-            bloom_filters = options.bloom_options(arrow_schema)
+            bloom_filters = options.bloom_options(arrow_schema, first_rows)
             several = threaded and bloom_filters is None
             self._writer: Any = (ThreadedParquetWriter if several else pq.ParquetWriter)(
                 self._out,
