@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import reduce
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import dotted
 from lakehouse.table import Table
-from lakehouse.table.engine_scans import PATTERN, HandedOver, handed_over
+from lakehouse.table.engine_scans import PATTERN, HandedOver, handed_over, numbered, unused
 from lakehouse.table.scan import TableScan
 from lakehouse.table.scan_dataset import ScanDataset
 from lakehouse.table.times import moment_ms
@@ -61,6 +62,7 @@ from lakehouse.view import CATALOG_NAME, View
 log = logging.getLogger(__name__)
 
 _SHOWN = 5
+_WHOLE, _CHANGED = "whole", "changed"
 _OWN_DIALECT = "datafusion"
 _VERSION_CLAUSE = re.compile(
     r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)",
@@ -113,6 +115,7 @@ class _Reading:
         context: executes it.
         failures: errors of reading, which the engine passes on as text alone.
         numbers: of its sources.
+        numbers_rows: whether the engine can number the rows of a file (DataFusion 55).
         links: a folder of its own, for links to the files that the engine reads itself; None: it
             reads none.
         place: what names mean.
@@ -122,6 +125,7 @@ class _Reading:
     context: Any
     failures: list[Exception]
     numbers: Iterator[int]
+    numbers_rows: bool
     links: Path | None = None
     place: _Place = _Place()
     views: tuple[str, ...] = ()
@@ -156,7 +160,7 @@ class QueryEngine:
             try:
                 answer = self._run(query, links)
                 # a listing leaves out links whose files are gone
-                gone = [link for link in links.glob("*/*") if not link.exists()]
+                gone = [link for link in links.rglob("*.parquet") if not link.exists()]
                 if not gone:
                     return answer
                 problem = f"{gone[0].readlink()} is gone"
@@ -179,7 +183,8 @@ class QueryEngine:
         }
         context = datafusion.SessionContext(datafusion.SessionConfig(settings))
         failures: list[Exception] = []
-        text = self._resolved(query, _Reading(context, failures, count(), links))
+        numbers_rows = hasattr(datafusion.functions, "file_row_index")
+        text = self._resolved(query, _Reading(context, failures, count(), numbers_rows, links))
         options = (
             datafusion.SQLOptions()
             .with_allow_ddl(False)
@@ -316,29 +321,60 @@ def _register_scan(reading: _Reading, name: str, scan: TableScan) -> None:
     """Files that DataFusion reads itself, a dataset for the others."""
     context = reading.context
     dataset = ScanDataset(scan, reading.failures)
-    parts = HandedOver((), {}, scan) if reading.links is None else handed_over(scan, filtered=True)
-    if reading.links is None or not parts.paths or not _link(parts.paths, reading.links / name):
+    parts = HandedOver((), {}, scan)
+    if reading.links is not None:
+        parts = handed_over(scan, filtered=True, positions=reading.numbers_rows)
+    file, row = (unused(number, dataset.schema.names) for number in ("file", "row"))
+    folder = None if reading.links is None else _link(parts, reading.links / name, file)
+    if folder is None:
         context.register_dataset(name, dataset)
-    elif parts.rest is None:
-        context.register_parquet(name, str(reading.links / name), schema=dataset.schema)
-    else:
-        files, rest = f"{name}_files", f"{name}_rest"
-        context.register_parquet(files, str(reading.links / name), schema=dataset.schema)
-        context.register_dataset(rest, ScanDataset(parts.rest, reading.failures))
-        context.register_view(name, context.table(files).union(context.table(rest)))
+        return
+    sources = []
+    if parts.paths:
+        context.register_parquet(f"{name}_whole", str(folder / _WHOLE), schema=dataset.schema)
+        sources.append(context.table(f"{name}_whole"))
+    if parts.deleted:
+        changed, gone = f"{name}_changed", f"{name}_gone"
+        context.register_parquet(
+            changed,
+            str(folder / _CHANGED),
+            table_partition_cols=[(file, pa.uint64())],
+            schema=dataset.schema,
+        )
+        context.register_record_batches(gone, [numbered(parts.deleted.values()).to_batches()])
+        columns = ", ".join(map(_quoted, dataset.schema.names))
+        left = (
+            f"SELECT {columns} FROM (SELECT *, file_row_index() AS {row} FROM {changed}) AS live "
+            f"LEFT ANTI JOIN {gone} AS gone ON live.{file} = gone.file AND live.{row} = gone.row"
+        )
+        sources.append(context.sql(left))
+    if parts.rest is not None:
+        context.register_dataset(f"{name}_rest", ScanDataset(parts.rest, reading.failures))
+        sources.append(context.table(f"{name}_rest"))
+    context.register_view(name, reduce(lambda source, other: source.union(other), sources))
 
 
-def _link(paths: Sequence[str], folder: Path) -> bool:
-    """A folder of links to files, since DataFusion takes one path for a table; False: no links."""
-    if PATTERN & set(str(folder)):
-        return False
+def _link(parts: HandedOver, folder: Path, file: str) -> Path | None:
+    """A folder of links to files, since DataFusion takes one path for a table; None: no links.
+
+    Files with deletes are parted by their number, a column `file`.
+    """
+    if PATTERN & set(str(folder)) or not (parts.paths or parts.deleted):
+        return None
+    links = {
+        **{folder / _WHOLE / f"{at:08}.parquet": path for at, path in enumerate(parts.paths)},
+        **{
+            folder / _CHANGED / f"{file}={at}" / "rows.parquet": path
+            for at, path in enumerate(parts.deleted)
+        },
+    }
     try:
-        folder.mkdir()
-        for number, path in enumerate(paths):
-            (folder / f"{number:08}.parquet").symlink_to(path)
+        for link, path in links.items():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
     except OSError:
-        return False
-    return True
+        return None
+    return folder
 
 
 def _parse(query: str) -> exp.Query:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from lakehouse.table.scan_dataset import Scan, ScanDataset, narrowed
 PATTERN = frozenset("*?[]{}\\")
 # columns of these names hide those by which DuckDB numbers files and rows
 _NUMBERS = frozenset({"file_index", "file_row_number"})
+_MOST_NUMBERED = 2**32 - 2
+"""Rows that Polars can number in a scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,13 @@ class HandedOver:
         paths: on disk, of files whose rows are all rows of the scan.
         deleted: paths of files whose rows are so, but for those at these ascending positions.
         rest: a scan of the other files; None where there are none.
+        rows: how many each of the files that are handed over has, deleted ones too.
     """
 
     paths: tuple[str, ...]
     deleted: Mapping[str, Positions]
     rest: Scan | None
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def handed_over(
@@ -105,16 +110,17 @@ def handed_over(
         tuple(plain[task.data_file.file_path] for task in own if not task.deletes),
         {plain[file.file_path]: rows for (file, _), rows in zip(changed, gone, strict=True)},
         narrowed(scan, only=frozenset(others), listeners=Listeners()) if others else None,
+        {plain[task.data_file.file_path]: task.data_file.record_count for task in own},
     )
 
 
 def _floating(fields: Iterable[NestedField]) -> Iterator[int]:
     """Columns that can hold NaN and have bounds: not within lists."""
-    for field in fields:
-        if isinstance(field.field_type, FloatType | DoubleType):
-            yield field.field_id
-        elif isinstance(field.field_type, StructType):
-            yield from _floating(field.field_type.fields)
+    for column in fields:
+        if isinstance(column.field_type, FloatType | DoubleType):
+            yield column.field_id
+        elif isinstance(column.field_type, StructType):
+            yield from _floating(column.field_type.fields)
 
 
 def _by_position(task: FileScanTask) -> bool:
@@ -124,10 +130,10 @@ def _by_position(task: FileScanTask) -> bool:
 def duckdb_relation(scan: Scan, connection: Any) -> Any:
     """See `TableScan.to_duckdb`."""
     duckdb = importlib.import_module("duckdb") if connection is None else connection
-    hidden = _NUMBERS & {field.name.lower() for field in scan.request.schema.fields}
+    hidden = _NUMBERS & {column.name.lower() for column in scan.request.schema.fields}
     parts = handed_over(scan, positions=not hidden, usable=lambda path: not PATTERN & set(path))
     fields = bound_request(scan.request)[0].fields
-    names = (field.name.replace('"', '""') for field in fields)
+    names = (column.name.replace('"', '""') for column in fields)
     columns = ", ".join(f'"{name}"' for name in names)
     relations = []
     if parts.paths:
@@ -135,20 +141,20 @@ def duckdb_relation(scan: Scan, connection: Any) -> Any:
         relations.append(files.project(columns))
     if parts.deleted:
         listed = ", ".join("'" + path.replace("'", "''") + "'" for path in parts.deleted)
-        numbered = duckdb.sql(
+        live = duckdb.sql(
             f"select {columns}, file_index, file_row_number "
             f"from read_parquet([{listed}], hive_partitioning = false)"
         ).set_alias("live")
-        gone = duckdb.from_arrow(_gone(parts.deleted.values())).set_alias("gone")
+        gone = duckdb.from_arrow(numbered(parts.deleted.values())).set_alias("gone")
         here = "live.file_index = gone.file and live.file_row_number = gone.row"
-        relations.append(numbered.join(gone, here, how="anti").project(columns))
+        relations.append(live.join(gone, here, how="anti").project(columns))
     if parts.rest is not None:
         relations.append(duckdb.from_arrow(ScanDataset(parts.rest)))
     return reduce(lambda relation, other: relation.union(other), relations)
 
 
-def _gone(positions: Iterable[Positions]) -> pa.Table:
-    """Rows that are deleted, by the number of the file and their own in it."""
+def numbered(positions: Iterable[Positions]) -> pa.Table:
+    """Rows, by the number of their file and their own in it: columns `file` and `row`."""
     rows = list(positions)
     lengths = [len(deleted) for deleted in rows]
     return pa.table(
@@ -162,32 +168,70 @@ def _gone(positions: Iterable[Positions]) -> pa.Table:
 def lazyframe(scan: Scan) -> Any:
     """See `TableScan.to_lazyframe`."""
     polars = importlib.import_module("polars")
-    parts = handed_over(scan)
-    rest = None if parts.rest is None else _io_source(polars, ScanDataset(parts.rest))
-    if not parts.paths:
-        return rest
-    names = [field.name for field in bound_request(scan.request)[0].fields]
-    frame = polars.scan_parquet(list(parts.paths), glob=False, hive_partitioning=False).select(
-        names
+    parts = handed_over(scan, positions=True)
+    if sum(parts.rows.values()) > _MOST_NUMBERED:
+        parts = handed_over(narrowed(scan, listeners=Listeners()))
+    names = [column.name for column in bound_request(scan.request)[0].fields]
+    frames = []
+    if parts.paths or parts.deleted:
+        number = unused("row", (column.name for column in scan.request.schema.fields))
+        frame = polars.scan_parquet(
+            [*parts.deleted, *parts.paths],
+            glob=False,
+            hive_partitioning=False,
+            row_index_name=number if parts.deleted else None,
+        )
+        if parts.deleted:
+            frame = frame.filter(_is_left(polars, number, parts))
+        frames.append(frame.select(names))
+    if parts.rest is not None:
+        dataset = ScanDataset(parts.rest)
+        frames.append(polars.scan_pyarrow_dataset(dataset))
+    return frames[0] if parts.rest is None else _io_source(polars, frames, names)
+
+
+def unused(name: str, columns: Iterable[str]) -> str:
+    """A name for a column that is none of these, whatever their case."""
+    taken = {column.lower() for column in columns}
+    return next(candidate for length in count() if (candidate := name + "_" * length) not in taken)
+
+
+def _is_left(polars: Any, number: str, parts: HandedOver) -> Any:
+    """Whether the row of a number is not deleted, as a filter that a scan of Polars takes in."""
+    starts = [0, *accumulate(parts.rows[path] for path in parts.deleted)]
+    left = np.ones(starts[-1] + 1, dtype=bool)  # the last one stands for all that follow
+    for start, (path, gone) in zip(starts, parts.deleted.items(), strict=False):
+        left[start : start + parts.rows[path]][gone[gone < parts.rows[path]]] = False
+    return polars.col(number).map_batches(
+        lambda rows: polars.Series(left.take(rows.to_numpy(), mode="clip")),
+        return_dtype=polars.Boolean,
+        is_elementwise=True,
     )
-    return frame if rest is None else polars.concat([frame, rest])
 
 
-def _io_source(polars: Any, dataset: ScanDataset) -> Any:
-    """A LazyFrame over a dataset; Polars' own has no rows in a query that needs no columns."""
-    from_dataset = polars.scan_pyarrow_dataset(dataset)
+def _io_source(polars: Any, frames: Sequence[Any], names: Sequence[str]) -> Any:
+    """One LazyFrame over several.
+
+    Polars' own concatenation (1.44) counts the rows of `head(3)` as three of each, and its dataset
+    has no rows in a query that needs no columns.
+    """
 
     def rows(
         columns: list[str] | None, predicate: Any, most: int | None, _batch_rows: int | None
     ) -> Iterator[Any]:
-        frame = from_dataset if most is None else from_dataset.head(most)
-        if predicate is not None:
-            frame = frame.filter(predicate)
-        if columns == []:
-            height = frame.select(dataset.schema.names[:1]).collect().height
-            yield polars.DataFrame(height=height)
-        else:
-            yield frame.select(columns or polars.all()).collect()
+        shown = names if columns is None else columns
+        filtered = [] if predicate is None else predicate.meta.root_names()
+        read = list(dict.fromkeys([*shown, *filtered])) or names[:1]
+        for frame in frames:
+            part = frame.select(read)
+            if most is not None:
+                first = part.head(most).collect()
+                most -= first.height
+                part = first.lazy()
+            if predicate is not None:
+                part = part.filter(predicate)
+            for batch in part.collect_batches(maintain_order=False):
+                yield batch.select(shown) if shown else polars.DataFrame(height=batch.height)
 
     plugins = importlib.import_module("polars.io.plugins")
-    return plugins.register_io_source(rows, schema=from_dataset.collect_schema())
+    return plugins.register_io_source(rows, schema=polars.concat(frames).collect_schema())

@@ -291,8 +291,8 @@ class TableScan:
         >>> rows.filter(pl.col("user_id") == 1).select(pl.col("amount").sum()).collect().item()
         40.0
 
-        Polars gets the paths of the same files as DuckDB in `to_duckdb`, unless they have deletes;
-        for all others the dataset of `to_dataset`.
+        Polars gets the paths of the same files as DuckDB in `to_duckdb`, and leaves out deleted
+        rows in the same way; it reads all others from the dataset of `to_dataset`.
         """
         from lakehouse.table.engine_scans import lazyframe  # noqa: PLC0415 - loads pyarrow's
 

@@ -62,9 +62,9 @@ def plain_paths(
 ) -> list[str | None]:
     """For each task the path on this machine's disk of a file that needs no reader of ours.
 
-    It is Parquet and has exactly the columns of the schema: names, field ids, types and order, as
-    its own footer says; nothing is renamed, promoted or filled in. Filter and deletes of the task
-    are not looked at.
+    It is Parquet and has exactly the columns of the schema: names, field ids, types and order, and
+    as many rows as the manifest says; nothing is renamed, promoted or filled in. Filter and deletes
+    of the task are not looked at.
 
     Args:
         tasks: whole files.
@@ -121,6 +121,8 @@ def _is_plain(task: FileScanTask, schema: Schema, storage: Storage) -> bool:
             **PARQUET_OPTIONS,
         )
         columns = reader.schema_arrow
+    if footer.parsed.num_rows != task.data_file.record_count:
+        return False
     schema_of_file = footer.parsed.schema
     leaves = [schema_of_file.column(at) for at in range(len(schema_of_file))]
     if any(

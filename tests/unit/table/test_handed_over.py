@@ -264,7 +264,13 @@ def test_evolved_schemas_snapshots_and_branches(lake):
         assert duckdb.sql(order.format("dataset")).fetchall() == expected
         assert scan.to_duckdb().order("id").fetchall() == expected
         assert duckdb.sql("select count(*) from dataset where id < 3").fetchone() == (2,)
-        assert scan.to_lazyframe().sort("id").collect().rows() == expected
+        frame = scan.to_lazyframe()
+        assert frame.sort("id").collect().rows() == expected
+        assert frame.head(2).select(pl.len()).collect().item() == 2
+        assert frame.slice(1, 9).select(pl.len()).collect().item() == len(expected) - 1
+        late = frame.filter(pl.col("id") > 1).head(1).select("old").collect().height
+        assert late == 1
+        assert len(frame.head(2).filter(pl.col("id") > 0).select("id").collect()) == 2
     engine = QueryEngine(lake, lake.environment)
     asked = engine.run("select * from a.b order by id")
     assert asked.schema.types == [pa.int64(), pa.string(), pa.string()]
@@ -501,18 +507,19 @@ def test_a_query_is_reported_once_whoever_reads_the_files(tmp_path, readers):
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_query_that_our_reader_had_to_answer_says_so(lake, caplog, monkeypatch, damage):
+@pytest.mark.parametrize("kind", ["plain", "vectors"])
+def test_a_query_that_our_reader_had_to_answer_says_so(lake, caplog, monkeypatch, damage, kind):
     """It is slower: nobody is to wonder why."""
-    filled(lake, "plain", partitioned=False)
+    filled(lake, kind, partitioned=False)
     engine, link = QueryEngine(lake, lake.environment), queries._link
     query = "select count(id) as n from a.b where id >= 0"
     ids = lake.load_table("a.b").scan(where="id is not null").count()
     assert engine.run(query).to_pydict() == {"n": [ids]}
     assert not caplog.records
 
-    def damaged(paths, folder):
-        made = link(paths, folder)
-        first = min(folder.iterdir())
+    def damaged(parts, folder, file):
+        made = link(parts, folder, file)
+        first = min(folder.rglob("*.parquet"))
         first.unlink()
         if damage == "cut":
             first.write_bytes(b"PAR1 and no more")
@@ -600,3 +607,70 @@ def test_random_tables_mean_the_same_by_paths_as_in_memory(lake):
             )
             assert by_paths.equals(in_memory), where
             assert by_paths.schema == in_memory.schema
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_engines_leave_out_deleted_rows_by_their_numbers(lake, tmp_path, version):
+    """Whatever row groups and pages a filter skips, rows keep their numbers; DuckDB knows which."""
+    schema = pa.schema([("id", pa.int64()), ("row", pa.int64()), ("File", pa.string())])
+    table = lake.create_table(
+        "a.b", schema, properties={"write.delete.mode": "merge-on-read", "format-version": version}
+    )
+    chance, connection, files = random.Random(int(version)), duckdb.connect(), []
+    connection.execute('create table told (id bigint, row bigint, "File" varchar)')
+    stored = pa.schema(
+        [field.with_metadata({"PARQUET:field_id": str(n)}) for n, field in enumerate(schema, 1)]
+    )
+    for number, count in enumerate((1000, 1, 17, 2500)):
+        ids = range(number * 10_000, number * 10_000 + count)
+        numbers = [chance.randrange(50) for _ in ids]
+        rows = pa.table([ids, numbers, [f"f{number}"] * count], stored)
+        path = tmp_path / "a" / "b" / "data" / f"{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(
+            rows, path, row_group_size=400, write_page_index=True, write_batch_size=20,
+            data_page_size=64, use_dictionary=False,
+        )  # fmt: skip
+        size = path.stat().st_size
+        files.append(
+            DataFile(
+                file_path=path.as_uri(), record_count=count, file_size_in_bytes=size, spec_id=0
+            )
+        )
+        connection.execute("insert into told select * from rows")
+    table.transaction().append(files).commit()
+    engine = QueryEngine(lake, lake.environment)
+    # the first and the last row of a file and of a row group, whole row groups, a whole file
+    for gone in (
+        "id in (0, 399, 400, 999)",
+        "row = 7 or id = 10000 or id > 32400 or id between 30400 and 30799",
+    ):
+        table.delete(gone)
+        connection.execute(f"delete from told where {gone}")
+        parts = handed_over(table.scan(), positions=True)
+        assert parts.rest is None
+        assert parts.deleted
+        relation, frame = table.scan().to_duckdb(connection), table.scan().to_lazyframe()
+        for where in (
+            "true",
+            "id >= 900 and id < 30500",
+            "id > 32390",
+            "row < 10 and id between 350 and 450",
+            "id in (20005, 30401, 0) or \"File\" = 'f2'",
+        ):
+            ask = f'select id, row, "File" from {{}} where {where} order by id'
+            expected = connection.sql(ask.format("told")).fetchall()
+            answer = engine.run(ask.format("a.b"))
+            assert [tuple(row.values()) for row in answer.to_pylist()] == expected, where
+            assert relation.filter(where).order("id").fetchall() == expected, where
+            filtered = frame.filter(pl.sql_expr(where))
+            assert filtered.sort("id").collect().rows() == expected, where
+            assert filtered.select(pl.len()).collect(engine="streaming").item() == len(expected)
+            assert filtered.head(3).select(pl.len()).collect().item() == min(3, len(expected))
+        ask = (
+            "select l.row, count(*) as n, min(r.id) as least from {0} l join {0} r "
+            "on l.row = r.id where l.id > 500 group by l.row order by l.row"
+        )
+        expected = connection.sql(ask.format("told")).fetchall()
+        answer = engine.run(ask.format("a.b"))
+        assert [tuple(row.values()) for row in answer.to_pylist()] == expected
