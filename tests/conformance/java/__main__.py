@@ -155,7 +155,7 @@ def new_types(seeds: range, judge: Judge, folder: Path, steps: int) -> int:
             table = NewTypes(judge, place, seed, compared)
             said = table.run(steps)
             said += table.filters_differ()
-            said += ["the bounds of geometries differ"] * table.bounds_differ()
+            said += [f"bounds of {what}" for what in table.bounds_differ()]
         except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
             said = [f"{type(error).__name__}: {error}"]
         failed += bool(said)

@@ -88,11 +88,14 @@ class NewTypes:
         self._compared["files"] += len(files)
         return said
 
-    def bounds_differ(self) -> bool:
-        """Whether one file of the same rows has other bounds of geometries where Java wrote it."""
+    def bounds_differ(self) -> list[str]:
+        """Where one file of the same rows has other bounds than the one that Java wrote.
+
+        Of geometries all of them are compared, of variants those of fields that both shredded: Java
+        and we may choose others.
+        """
         rows = self._new_rows(self._random.choice((1, 2, 30)))
-        column = str(self._both.table().schema().find_field("g").field_id)
-        found = []
+        pair: list[tuple[list[bytes | None], dict[str, Any]]] = []
         for write in (self._both.append, lambda rows: self._both.java("append", rows=rows)):
             before = {file["file_path"] for file in self._both.table().inspect.files().to_pylist()}
             write(rows)
@@ -101,10 +104,27 @@ class NewTypes:
                 for file in self._both.table().inspect.files().to_pylist()
                 if file["file_path"] not in before
             )
-            bounds = [dict(file[side]) for side in ("lower_bounds", "upper_bounds")]
-            found.append([each.get(int(column)) for each in bounds])
-        self._compared["bounds of geometries"] += found[0] != [None, None]
-        return found[0] != found[1]
+            columns = {
+                name: [
+                    dict(file[side]).get(self._both.table().schema().find_field(name).field_id)
+                    for side in ("lower_bounds", "upper_bounds")
+                ]
+                for name in ("v", "g")
+            }
+            sides = [{} if raw is None else _fields(raw) for raw in columns["v"]]
+            pair.append(
+                (columns["g"], {path: [side.get(path) for side in sides] for path in sides[0]})
+            )
+        (geometries, ours), (by_java, theirs) = pair
+        self._compared["bounds of geometries"] += geometries != [None, None]
+        self._compared["bounds of variants by us"] += len(ours)
+        self._compared["bounds of variants by Java"] += len(theirs)
+        self._compared["bounds of variants by both"] += len(ours.keys() & theirs.keys())
+        return [f"geometries: {geometries}, Java {by_java}"] * (geometries != by_java) + [
+            f"{path} of variants: {ours[path]}, Java {theirs[path]}"
+            for path in sorted(ours.keys() & theirs.keys())
+            if repr(ours[path]) != repr(theirs[path])
+        ]
 
     def filters_differ(self) -> list[str]:
         """Filters on what is in variants and geometries that find others than the model has."""
@@ -190,6 +210,15 @@ class NewTypes:
 
     def _maybe(self, found: Any) -> Any:
         return None if self._random.random() < 0.2 else found
+
+
+def _fields(bound: bytes) -> dict[str, Any]:
+    """A bound of variants: metadata and value of an object by path (spec: Bounds for Variant)."""
+    width = (bound[0] >> 6) + 1
+    count, at = int.from_bytes(bound[1 : 1 + width], "little"), 1 + width
+    last = at + width * count
+    end = last + width + int.from_bytes(bound[last : last + width], "little")
+    return decode_variant(bound[:end], bound[end:])  # type: ignore[no-any-return]
 
 
 def _inside(row: Row) -> Any:
