@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import time
@@ -14,9 +15,11 @@ from botocore.exceptions import ClientError
 from pyiceberg.catalog.rest import RestCatalog
 
 import lakehouse as lh
-from lakehouse.errors import LakehouseError
+from lakehouse.environment import Environment
+from lakehouse.errors import LakehouseError, UnsupportedFeatureError
 from lakehouse.server.access.principals_file import read_rules
-from lakehouse.server.delegation.file_access import AccessRules, session_policy
+from lakehouse.server.access.privileges import ANYONE
+from lakehouse.server.delegation.file_access import AccessRules, FileAccess, session_policy
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.rest_app import rest_app
 from lakehouse.storage.object_store import ObjectStorage
@@ -180,6 +183,22 @@ def test_credentials_end_at_the_table(server, store, table):
                 continue  # a key of that name, below the table
             with pytest.raises(ClientError, match=r"AccessDenied|Forbidden|\(403\)"):
                 attempt()
+
+
+@pytest.mark.parametrize(
+    "location", ["abfss://lake@ana.dfs.core.windows.net/wh/t", "gs://lake/wh/t", "file:///wh/t"]
+)
+def test_the_server_s_keys_to_other_storages_are_given_to_nobody(tmp_path, location):
+    """Neither they nor tokens that open more than the table."""
+    table = lh.load_catalog(str(tmp_path)).create_table("ann.t", ROWS.schema)
+    metadata = dataclasses.replace(table.metadata, location=location)
+    keys = {"s3.region": "us-east-1", "adls.account-key": "c2VjcmV0", "gcs.oauth2.token": "secret"}
+    access = FileAccess(keys, AccessRules("role", signs=True), Environment.system())
+    asked = (ANYONE, table.identifier, metadata)
+    assert access.offered("vended-credentials,remote-signing", *asked) is None
+    scheme = location.partition(":")[0]
+    with pytest.raises(UnsupportedFeatureError, match=f"{scheme}://: on S3 alone"):
+        access.credentials(*asked)
 
 
 def test_a_name_with_wildcards_is_one_name():

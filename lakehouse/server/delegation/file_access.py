@@ -146,8 +146,10 @@ class FileAccess:
 
         Raises UnsupportedFeatureError: none are handed out, or not for this storage.
         """
-        if self._rules.role is None or parse(metadata.location).scheme not in _S3:
-            raise UnsupportedFeatureError(f"No credentials are handed out for {name}.")
+        scheme = parse(metadata.location).scheme
+        if self._rules.role is None or scheme not in _S3:
+            why = f", since its files are at {scheme}://: on S3 alone" if scheme not in _S3 else ""
+            raise UnsupportedFeatureError(f"No credentials are handed out for {name}{why}.")
         return _listed(metadata, self._session(caller, name, metadata))
 
     def sign(
