@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -23,9 +22,8 @@ from rich.progress import (
 )
 
 from lakehouse.errors import LakehouseError
+from lakehouse.orchestration.warm_runs import PROCESS_TAG, is_alive, process_tag
 
-# of the prefix that the pages hide
-PROCESS_TAG = ".dagster/lakehouse_process"
 # so that the job's page in `workspace.yaml` shows the run
 REPOSITORY = {".dagster/repository": "__repository__@lakehouse"}
 _STEPS = 4
@@ -145,29 +143,11 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
         dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])
     ):
         tag = run.tags.get(PROCESS_TAG)
-        if tag is not None and tag != process_tag() and not _alive(tag):
+        if tag is not None and not is_alive(tag):
             instance.report_run_failed(run, "the process of this run was killed")
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
             ended.append(run.run_id)
     return ended
-
-
-def process_tag() -> str:
-    """This process, on this machine."""
-    return f"{os.uname().nodename}:{os.getpid()}"
-
-
-def _alive(tag: str) -> bool:
-    host, _, pid = tag.rpartition(":")
-    if host != os.uname().nodename:
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _reason(result: dg.ExecuteInProcessResult) -> str:

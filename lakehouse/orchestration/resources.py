@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from lakehouse.orchestration.run_publication import (
     publish_run,
     run_branch,
 )
+from lakehouse.orchestration.warm_runs import code_location
 from lakehouse.spark.spark_session import build_session, spark_config
 from lakehouse.spark.warm_session import (
     CAN_SHARE,
@@ -150,7 +150,7 @@ def _options(properties: str) -> dict[str, str]:
 class LakehouseSpark(LazyPySparkResource):
     """dagster-pyspark's lazy session: no JVM starts before the first step asks for it.
 
-    Runs that a code location starts as its own processes share a JVM, which stays for the next ones
+    Runs of a code location that start on this machine share a JVM, which stays for the next ones
     (`warm_session`), where Spark runs in it (a `local` master). All others have one of their own,
     and so has each where the variable `LAKEHOUSE_SPARK` is `own`.
 
@@ -170,7 +170,7 @@ class LakehouseSpark(LazyPySparkResource):
         self._spark_session = (
             build_session("lakehouse", master=self.master, config=self.spark_config)
             if location is None
-            else warm_session(location, spark_config(master=self.master, config=self.spark_config))
+            else warm_session(*location, spark_config(master=self.master, config=self.spark_config))
         )
 
     def used(self) -> dict[str, dg.MetadataValue]:
@@ -183,15 +183,12 @@ class LakehouseSpark(LazyPySparkResource):
         return {SPARK_USED: dg.MetadataValue.text(said)}
 
 
-def _code_location() -> int | None:
-    """The process that started this one as a run of its own; None where Spark is not shared."""
+def _code_location() -> tuple[int, str] | None:
+    """Who started this process as a run, and of what; None where Spark is not shared."""
     chosen = os.environ.get(SPARK_VARIABLE) or "shared"
     if chosen not in ("shared", "own"):
         raise InvalidInputError(f"{SPARK_VARIABLE} is shared or own, not {chosen!r}")
-    parent = multiprocessing.parent_process()
-    if chosen == "own" or parent is None or not CAN_SHARE or has_spark():
-        return None
-    return parent.pid
+    return None if chosen == "own" or not CAN_SHARE or has_spark() else code_location()
 
 
 @contextmanager

@@ -197,7 +197,7 @@ class SourceAssets:
                 context.log_event(
                     dg.AssetObservation(self.landing_key, partition=str(day), tags=tags)
                 )
-            yield _ledger_result(work, source, key, outcome)
+            yield _ledger_result(work, spark, source, key, outcome)
 
         return ledger
 
@@ -266,12 +266,16 @@ class SourceAssets:
                 context.log.info,
                 progress_lines(context.log.info),
             )
-            yield from self._ingest(context, config, work)
+            yield from self._ingest(context, config, work, spark)
 
         return raw
 
     def _ingest(
-        self, context: dg.AssetExecutionContext, config: IngestConfig, work: Workplace
+        self,
+        context: dg.AssetExecutionContext,
+        config: IngestConfig,
+        work: Workplace,
+        spark: LakehouseSpark,
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
         source = self.source
 
@@ -314,7 +318,7 @@ class SourceAssets:
             yield from check_results(self.raw_key, self.suites, error.outcome.checks, memory)
             with explained():
                 raise
-        yield from self._raw_results(context, work, outcome)
+        yield from self._raw_results(context, work, spark, outcome)
 
     def _report_days(
         self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
@@ -347,7 +351,11 @@ class SourceAssets:
         return lambda outcome: offending(work.lake, {}, name, at, outcome, lambda: work.spark)
 
     def _raw_results(
-        self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
+        self,
+        context: dg.AssetExecutionContext,
+        work: Workplace,
+        spark: LakehouseSpark,
+        outcome: IngestOutcome,
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
         source = self.source
         if outcome.snapshot is None:
@@ -386,7 +394,7 @@ class SourceAssets:
                 ),
                 **{f"lakehouse/run_{name}": number for name, number in counts.items()},
                 "lakehouse/run_days": len(outcome.days),
-                **_by_engines(work),
+                **_by_engines(work, spark),
                 **({"lakehouse/schema_drift": ", ".join(drift)} if drift else {}),
             },
         )
@@ -456,9 +464,10 @@ class SourceAssets:
         )
 
 
-def _by_engines(work: Workplace) -> dict[str, str]:
+def _by_engines(work: Workplace, spark: LakehouseSpark) -> dict[str, Any]:
     """What did the work of a step, for its materialization; nothing where there was none."""
-    return {"lakehouse/engine": ", ".join(sorted(work.engines))} if work.engines else {}
+    engines = {"lakehouse/engine": ", ".join(sorted(work.engines))} if work.engines else {}
+    return engines | spark.used()
 
 
 def reasons_table(reasons: Mapping[str, int]) -> dg.MarkdownMetadataValue:
@@ -480,7 +489,11 @@ def daily_partitions(sources: Sequence[Source]) -> dg.DailyPartitionsDefinition:
 
 
 def _ledger_result(
-    work: Workplace, source: Source, key: dg.AssetKey, outcome: IndexOutcome
+    work: Workplace,
+    spark: LakehouseSpark,
+    source: Source,
+    key: dg.AssetKey,
+    outcome: IndexOutcome,
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     if outcome.snapshot is None:
         raise dg.Failure(
@@ -499,7 +512,7 @@ def _ledger_result(
             "lakehouse/undated_lines": outcome.undated,
             **({REASONS: reasons_table(outcome.reasons)} if outcome.reasons else {}),
             "lakehouse/pending_days": len(outcome.days),
-            **_by_engines(work),
+            **_by_engines(work, spark),
         },
         check_results=[
             dg.AssetCheckResult(

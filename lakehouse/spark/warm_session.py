@@ -1,7 +1,7 @@
 """One Spark for all runs of a code location: a JVM that stays, a session of it for each run.
 
-A run of `dagster dev` is a process that the code location started. The first one that needs Spark
-starts the JVM (`java/bridge/WarmSpark.java`), which outlives it and ends with the code location.
+A run of `dagster dev` is a process that the daemon or the code location started. The first one that
+needs Spark starts the JVM (`java/bridge/WarmSpark.java`), which outlives it and ends with these.
 Each run has a session with a py4j server of its own: nothing of another run's session is seen in
 it, be it views, settings, functions, cached frames or tables in memory. The application is shared:
 its memory and cores, Python's workers, Hadoop's file systems.
@@ -93,21 +93,22 @@ class _WarmContext(SparkContext):
             _forget()
 
 
-def warm_session(owner: int, config: Mapping[str, str]) -> SparkSession:
+def warm_session(owner: int, location: str, config: Mapping[str, str]) -> SparkSession:
     """A session of the JVM of a code location, which starts with the first one.
 
     It is for this process alone, and ends with it. A JVM with other settings, another environment
     or older code ends when its last run has, and another one takes its place.
 
     Args:
-        owner: the code location's process. The JVM ends when that has ended.
+        owner: the process that starts runs. The JVM ends when that has ended.
+        location: the name of the code location; empty: the owner has only one. Each has a JVM.
         config: Spark's configuration (`spark_config`).
 
     Raises:
         LakehouseError: the JVM does not start; the message ends with what it said.
     """
     _forget()
-    folder = _folder(owner)
+    folder = _folder(owner, location)
     serves = _digest(config)
     with _turn(folder):
         lease = _asked(folder, serves)
@@ -243,8 +244,9 @@ def _turn(folder: Path) -> Iterator[None]:
         yield
 
 
-def _folder(owner: int) -> Path:
-    folder = cache_directory(os.environ) / "warm-spark" / str(owner)
+def _folder(owner: int, location: str) -> Path:
+    of_location = f"-{hashlib.sha256(location.encode()).hexdigest()[:16]}" if location else ""
+    folder = cache_directory(os.environ) / "warm-spark" / f"{owner}{of_location}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -263,7 +265,8 @@ def _end_of(log: Path) -> str:
 def _clear_dead(folders: Path) -> None:
     """Remove what JVMs of code locations that have ended left."""
     for folder in folders.iterdir():
-        if folder.name.isdigit() and not _is_alive(int(folder.name)):
+        owner = folder.name.partition("-")[0]
+        if owner.isdigit() and not _is_alive(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import dagster as dg
 
-from examples.demo.runs import PROCESS_TAG, process_tag
 from lakehouse.orchestration.automation.run_requests import (
     ingest_config,
     ingest_job_name,
@@ -20,6 +19,7 @@ from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.source_assets import IngestMode
+from lakehouse.orchestration.warm_runs import PROCESS_TAG, process_tag
 from tests.orchestration.conftest import EVENTS, june
 
 

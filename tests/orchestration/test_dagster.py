@@ -147,6 +147,19 @@ def deployment(pipe: Pipe) -> Iterator[Deployment]:
         yield deploy(pipe, EVENTS, (CLEAN, USERS), instance)
 
 
+@pytest.mark.parametrize(("engine", "spark"), [("spark", "of this run alone"), ("python", None)])
+def test_a_raw_table_and_its_ledger_say_which_spark_made_them(
+    pipe: Pipe, engine: str, spark: str | None
+) -> None:
+    pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
+    with dg.DagsterInstance.ephemeral() as instance:
+        deployment = deploy(pipe, replace(EVENTS, engine=engine), (), instance)
+        deployment.ingest(1, 1)
+        for asset in ("raw/events_landing", "raw/events"):
+            said = deployment.metadata(asset)
+            assert (said["lakehouse/engine"], said.get("lakehouse/spark")) == (engine, spark)
+
+
 def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
     deployment: Deployment,
 ) -> None:

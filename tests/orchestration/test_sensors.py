@@ -6,6 +6,7 @@ No Spark here.
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.test_utils import create_run_for_test, instance_for_test
+from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME as ROUND_SECONDS
 
 from lakehouse.environment import Environment
 from lakehouse.ingestion.landing_ledger import (
@@ -349,7 +351,7 @@ def test_the_nightly_schedule_reads_landing_folders_that_exist(
         assert schedule(context).run_key == "2026-06-02"
 
 
-@pytest.mark.parametrize(("spent", "rests"), [(0.9, False), (1.5, True)])
+@pytest.mark.parametrize(("spent", "rests"), [(0.4, False), (0.6, True)])
 def test_after_a_long_look_nine_times_as_long_is_waited(
     resource: LakehouseResource,
     pipeline: Pipeline,
@@ -372,5 +374,16 @@ def test_after_a_long_look_nine_times_as_long_is_waited(
     for seconds in (0.0, 9 * spent - 0.1, 0.2):
         clocks["monotonic"] += seconds
         _, skipped, _ = tick(sensor, resource)
-        assert ("over a second" in str(skipped[0])) == (rests and seconds > 1)
+        assert ("over half a second" in str(skipped[0])) == (rests and seconds > 1)
     assert len(looks) == (2 if rests else 3)
+
+
+@pytest.mark.parametrize(
+    ("landing", "seconds"), [("/data", 5), ("file:///data", 5), ("s3://landing/data", 10)]
+)
+def test_folders_of_this_machine_are_looked_at_in_each_round_of_the_daemon(
+    pipeline: Pipeline, landing: str, seconds: int
+) -> None:
+    there = replace(pipeline, landing_root=landing)
+    (sensor,) = landing_sensors(there, ingestion_jobs(there))
+    assert -(-sensor.minimum_interval_seconds // ROUND_SECONDS) * ROUND_SECONDS == seconds

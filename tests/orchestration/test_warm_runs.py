@@ -1,0 +1,229 @@
+"""Runs of `dagster dev` that are forked: what goes wrong with one is its own, and is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakehouse.orchestration.warm_runs import CAN_FORK
+from tests.scaffold.dev_server import DevServer
+from tests.waiting import eventually
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CAN_FORK, reason="nothing is forked on this system"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = """
+import os, time
+import dagster as dg
+import numpy
+from lakehouse.orchestration.warm_runs import code_location
+
+SAID = "as it was"
+
+@dg.op
+def work(context):
+    (what,) = [context.run.tags["what"]]
+    context.log.info(f"{SAID}: {what} {numpy.random.random()}")
+    context.log.info(f"of {code_location()}")
+    if what == "exit":
+        os._exit(3)
+    open(os.environ["DAGSTER_HOME"] + f"/began-{context.run_id}", "w").close()
+    if what == "wait":
+        time.sleep(600)
+    if what == "fail":
+        raise ValueError("on purpose")
+
+@dg.job
+def do():
+    work()
+
+@dg.sensor(job=do)
+def never():
+    return dg.SkipReason("never")
+
+defs = dg.Definitions(jobs=[do], sensors=[never], executor=dg.in_process_executor)
+"""
+LAUNCH = """mutation ($params: ExecutionParams!) { launchRun(executionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+TERMINATE = """mutation ($run: String!) { terminateRun(runId: $run) {
+    __typename ... on TerminateRunFailure { message } ... on PythonError { message } } }"""
+SELECTOR = {
+    "repositoryLocationName": "project",
+    "repositoryName": "__repository__",
+    "jobName": "do",
+}
+
+
+class Forked(DevServer):
+    """A `dagster dev` over the project, with the settings of the checkout."""
+
+    home: Path
+
+    def launch(self, what: str) -> str:
+        """As the page's button does; the run's id."""
+        tags = [{"key": "what", "value": what}, {"key": "dagster/max_retries", "value": "0"}]
+        params = {
+            "selector": SELECTOR,
+            "runConfigData": {},
+            "executionMetadata": {"tags": tags},
+        }
+        answer = self.ask(LAUNCH, params=params)["launchRun"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return str(answer["run"]["runId"])
+
+    def status(self, run: str) -> str:
+        """The run's."""
+        (found,) = [one["status"] for one in self.runs() if one["runId"] == run]
+        return str(found)
+
+    def becomes(self, run: str, status: str) -> None:
+        """Wait for it."""
+        final = {"SUCCESS", "FAILURE", "CANCELED"}
+        eventually(lambda: self.status(run) in final)
+        assert self.status(run) == status, self.said(run)
+
+    def begins(self, run: str) -> int:
+        """Wait until its step works; its process."""
+        eventually((self.home / f"began-{run}").exists)
+        return self.process_of(run)
+
+    def said(self, run: str) -> str:
+        """All that was told of it."""
+        return "\n".join(event.get("message") or "" for event in self.events(run))
+
+
+def ancestors(process: int) -> Iterator[tuple[int, str]]:
+    """Processes that a process comes of, nearest first, with their commands."""
+    while process > 1:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ")
+        yield process, command.decode()
+
+
+def named(process: int, name: str) -> int:
+    """The nearest ancestor with a command of that name."""
+    return next(number for number, command in ancestors(process) if name in command)
+
+
+def laid_out(folder: Path) -> Path:
+    (folder / "home").mkdir()
+    shutil.copy(ROOT / "dagster.yaml", folder / "home")
+    (folder / "project.py").write_text(PROJECT)
+    # of its own, to be changed
+    shutil.copytree(ROOT / "lakehouse", folder / "lakehouse")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return laid_out(tmp_path_factory.mktemp("warm"))
+
+
+def started(folder: Path) -> Forked:
+    environment = os.environ | {
+        "DAGSTER_HOME": str(folder / "home"),
+        "PYTHONPATH": str(folder),
+        # edited within a second, and of the same size
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "project"]
+    server = Forked(command, folder, environment, "project")
+    server.home = folder / "home"
+    return server
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Forked]:
+    with started(folder) as running:
+        yield running
+
+
+def test_a_run_is_forked_from_a_process_without_threads_or_connections(server: Forked) -> None:
+    waiting = server.launch("wait")
+    forked = named(server.begins(waiting), "forkserver")
+    assert next(iter(ancestors(server.process_of(waiting))))[0] == forked
+    daemon = next(iter(ancestors(forked)))[0]
+    assert f"of ({daemon}, 'project')" in server.said(waiting)
+    threads = {
+        (thread / "comm").read_text().strip()
+        for thread in Path(f"/proc/{forked}/task").iterdir()
+        if thread.name != str(forked)
+    }
+    # OpenBLAS, which has its program's name, and jemalloc restart theirs in a fork
+    assert threads <= {"jemalloc_bg_thd", Path(f"/proc/{forked}/comm").read_text().strip()}
+    opened = [str(file.readlink()) for file in Path(f"/proc/{forked}/fd").iterdir()]
+    assert not [name for name in opened if name.endswith((".db", ".db-wal"))]
+    assert server.ask(TERMINATE, run=waiting)["terminateRun"]["__typename"] == "TerminateRunSuccess"
+    server.becomes(waiting, "CANCELED")
+
+
+def test_a_project_is_loaded_anew_for_each_run_which_draws_numbers_of_its_own(
+    server: Forked, folder: Path
+) -> None:
+    said = []
+    for text in ("as it was", "as it is!", "as it was"):
+        (folder / "project.py").write_text(PROJECT.replace("as it was", text))
+        run = server.launch("work")
+        server.becomes(run, "SUCCESS")
+        (line,) = [line for line in server.said(run).splitlines() if ": work " in line]
+        assert text in line
+        said.append(line.rpartition(" ")[2])
+    assert len(set(said)) == 3
+
+
+@pytest.mark.parametrize("what", ["exit", "killed", "fail"])
+def test_a_run_that_dies_fails_alone(server: Forked, what: str) -> None:
+    beside = server.launch("wait")
+    server.begins(beside)
+    run = server.launch("wait" if what == "killed" else what)
+    if what == "killed":
+        os.kill(server.begins(run), signal.SIGKILL)
+    server.becomes(run, "FAILURE")
+    why = {"exit": "exited with code 3", "killed": "terminated by signal 9", "fail": "on purpose"}
+    assert why[what] in server.said(run) or what == "fail"
+    assert server.status(beside) == "STARTED"
+    server.ask(TERMINATE, run=beside)
+    server.becomes(beside, "CANCELED")
+
+
+def test_runs_outlive_the_process_that_they_were_forked_from(server: Forked) -> None:
+    run = server.launch("wait")
+    process = server.begins(run)
+    os.kill(named(process, "forkserver"), signal.SIGKILL)
+    after = server.launch("work")
+    server.becomes(after, "SUCCESS")
+    assert server.status(run) == "STARTED"
+    os.kill(process, signal.SIGKILL)
+    server.becomes(run, "FAILURE")
+
+
+def test_a_run_that_died_while_no_daemon_was_there_fails(tmp_path: Path) -> None:
+    folder = laid_out(tmp_path)
+    with started(folder) as server:
+        run = server.launch("wait")
+        process = server.begins(run)
+    os.kill(process, signal.SIGKILL)
+    with started(folder) as server:
+        server.becomes(run, "FAILURE")
+        assert "is gone" in server.said(run)
+
+
+def test_runs_are_started_by_the_code_server_once_a_package_has_changed(
+    server: Forked, folder: Path
+) -> None:
+    (folder / "lakehouse" / "errors.py").touch()
+    run = server.launch("work")
+    server.becomes(run, "SUCCESS")
+    assert "The code server starts this run: installed packages have changed" in server.said(run)
+    waiting = server.launch("wait")
+    assert not any("forkserver" in name for _, name in ancestors(server.begins(waiting)))
+    server.ask(TERMINATE, run=waiting)
+    server.becomes(waiting, "CANCELED")
