@@ -23,6 +23,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.spark_types import NANOSECONDS, nanosecond_text
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata, types_of
+from lakehouse.spec.metadata.unified_partition import UnifiedPartition
 from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID, FieldTypes
 from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
@@ -44,7 +45,8 @@ def file_answer(plan: ScanPlan, columns: Collection[str], metadata: TableMetadat
         return _text(files, None, {"for_workers": may_lack_ids(files.column(0), metadata)})
     tasks = list(plan.tasks)
     specs, types = metadata.specs(), types_of(metadata)
-    details = [_details(task, specs, types, wanted=wanted) for task in tasks]
+    names = {id_: name for id_, (name, _) in UnifiedPartition.of(metadata).fields.items()}
+    details = [_details(task, specs, names, types, wanted=wanted) for task in tasks]
     deletes = [delete for task in tasks for delete in task.deletes]
     files = sized([task.data_file for task in tasks])
     facts = {
@@ -118,6 +120,7 @@ def sized(files: Iterable[DataFile]) -> pa.Table:
 def _details(
     task: FileScanTask,
     specs: Mapping[int, PartitionSpec],
+    names: Mapping[int, str],
     types: FieldTypes,
     *,
     wanted: bool,
@@ -131,7 +134,9 @@ def _details(
         details |= {
             "spec": file.spec_id,
             "partition": {
-                field.name: plain_value(value, types.get(field.source_id), field.transform)
+                names[field.field_id]: plain_value(
+                    value, types.get(field.source_id), field.transform
+                )
                 for field, value in values
             },
             "first_row": file.first_row_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -39,6 +39,7 @@ from lakehouse.spark.reading.misleading_names import misleading_columns
 from lakehouse.spark.spark_types import for_workers, quoted, shown_schema, shown_type
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.unified_partition import UnifiedPartition
 from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
@@ -152,27 +153,18 @@ def _grouping(metadata: TableMetadata, schema: Schema) -> dict[str, Any] | None:
             return None
     if not fields:
         return None
-    known = {field.name: field for field in partition_type(metadata).fields}
-    row = sp.StructType([known[field.name] for field in fields])
+    known = _partition_fields(metadata)
+    row = sp.StructType([known[field.field_id] for field in fields])
     return {"spec": spec.spec_id, "type": row.json()}
 
 
-def partition_type(metadata: TableMetadata) -> sp.StructType:
-    """The type of `_partition`: fields of all specs by id, each under its newest name."""
-    fields: dict[int, sp.StructField] = {}
-    types = {field.field_id: field for schema in metadata.schemas for field in _nested(schema)}
-    for spec in metadata.partition_specs:
-        for field in spec.fields:
-            source = types.get(field.source_id)
-            if source is None or isinstance(field.transform, VoidTransform):
-                continue
-            kind = field.transform.result_type(source.field_type)
-            fields[field.field_id] = sp.StructField(field.name, shown_type(kind, field.name))
-    return sp.StructType([fields[field] for field in sorted(fields)])
-
-
-def _nested(schema: Schema) -> Sequence[Any]:
-    return [schema.find_field(id_) for id_ in schema.field_ids]
+def _partition_fields(metadata: TableMetadata) -> Mapping[int, sp.StructField]:
+    """The fields of `_partition` by id: those of all specs, each under its newest name."""
+    return {
+        field_id: sp.StructField(name, shown_type(kind, name))
+        for field_id, (name, kind) in UnifiedPartition.of(metadata).fields.items()
+        if kind is not None
+    }
 
 
 def partition_term(field: PartitionField, schema: Schema) -> dict[str, Any] | None:
@@ -234,7 +226,8 @@ def _metadata_columns(metadata: TableMetadata, *, by_workers: bool) -> list[dict
     ]
     columns.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
     if not by_workers:
-        columns.append(_metadata_column(PARTITION, partition_type(metadata), required=False))
+        partition = sp.StructType(list(_partition_fields(metadata).values()))
+        columns.append(_metadata_column(PARTITION, partition, required=False))
         columns.append(_metadata_column(FILE_METADATA, _FILE_FIELDS, required=True))
     return columns
 
