@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -273,6 +274,16 @@ def _column(table: Table, field_id: int) -> str | None:
     return table.schema().find_column_name(field_id)
 
 
+def rename_command(table: str, name: str, new: str) -> str:
+    """The shell command that renames a column of a table.
+
+    >>> print(rename_command("raw.shop", "paid", "is paid"))
+    lakehouse sql 'ALTER TABLE raw.shop RENAME COLUMN "paid" TO "is paid"'
+    """
+    old, new = ('"' + each.replace('"', '""') + '"' for each in (name, new))
+    return f"lakehouse sql {shlex.quote(f'ALTER TABLE {table} RENAME COLUMN {old} TO {new}')}"
+
+
 def output_changes(table: Table, schema: Schema) -> list[DefinitionChange]:
     """What becomes of a table's columns when it is computed with others.
 
@@ -294,7 +305,7 @@ def output_changes(table: Table, schema: Schema) -> list[DefinitionChange]:
         if len(alike) == 1 and len(gone) == 1:
             meaning += (
                 f"; if {alike[0]} is its new name, rename it before the next run: "
-                f"update_schema().rename_column({field.name!r}, {alike[0]!r})"
+                f"{rename_command(table.name, field.name, alike[0])}"
             )
         if field.required and field.write_default is None:
             meaning = (

@@ -429,7 +429,8 @@ def _refuse_if_most_is_lost(
     raise MostRejectedError(
         f"source {source.name!r}: {counts.quarantined:,} of {counts.lines:,} lines "
         f"({counts.quarantined / counts.lines:.1%}) become no rows, more than max_rejected="
-        f"{source.max_rejected:g} percent: nothing was published. " + " ".join(remedies),
+        f"{source.max_rejected:g} percent: nothing was published. {' '.join(remedies)} If so many "
+        "may stay in quarantine, raise max_rejected.",
         quarantined=counts.quarantined,
         lines=counts.lines,
     )
@@ -448,7 +449,7 @@ def remedy(source: Source, kind: RejectKind) -> str:
     reason, field = kind.reason, kind.field
     detail, time = str(kind.first["detail"] or ""), source.event_time
     if reason == REASON:
-        return "The transform of the source rejects such lines: change it, or raise max_rejected."
+        return "The transform of the source rejects such lines: change it."
     if "nanoseconds" in detail or "finer than a microsecond" in detail:
         return 'Source(nanoseconds="cut") takes them.'
     declared = next((c for c in source.columns if c.name.casefold() == field.casefold()), None)
@@ -471,7 +472,7 @@ def remedy(source: Source, kind: RejectKind) -> str:
         ),
         "event time malformed": f"Name its unit, or another field: {time} now.",
         "event time out of range": "Change first_day or last_day, or the unit of the event time.",
-    }.get(reason, "Mend the files, or raise max_rejected.")
+    }.get(reason, "Mend the files.")
 
 
 def _without_duplicates(

@@ -17,6 +17,7 @@ from lakehouse.ingestion.definition_changes import (
     as_property,
     code_of,
     recorded,
+    rename_command,
 )
 from lakehouse.ingestion.source import LANDING_FILE, Source
 from lakehouse.table import Table
@@ -116,7 +117,7 @@ def source_changes(source: Source, recorded: Mapping[str, Any] | None) -> list[D
         if len(new) == 1 and now["columns"][new[0]] == declared[name]:
             meaning += (
                 f"; if {new[0]} is its new name in the files, rename it before the next run: "
-                f"update_schema().rename_column({name!r}, {new[0]!r}), and say "
+                f"{rename_command(source.table, name, new[0])}, and say "
                 f"Column({new[0]!r}, {declared[name]!r}, aliases=({name!r},)) for older files"
             )
         changes.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -238,8 +239,12 @@ class Source:
 
     def _check_columns(self, where: str) -> None:
         names = [column.name for column in self.columns]
-        if len({name.casefold() for name in names}) != len(names):
-            raise InvalidInputError(f"{where}: two columns have the same name but for case")
+        times = Counter(map(str.casefold, names))
+        if twice := [name for name in names if times[name.casefold()] > 1]:
+            raise InvalidInputError(
+                f"{where}: the names {', '.join(map(repr, twice))} are the same but for case, and "
+                "each column needs one of its own"
+            )
         for column in self.columns:
             if column.type not in COLUMN_TYPES and not _DECIMAL.fullmatch(column.type):
                 raise InvalidInputError(

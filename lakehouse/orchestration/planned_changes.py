@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from lakehouse.errors import LakehouseError, NotFoundError
 from lakehouse.ingestion.definition_changes import (
@@ -26,7 +27,7 @@ from lakehouse.ingestion.redefined_source import (
 from lakehouse.ingestion.source import RESERVED_COLUMNS, Column, Source
 from lakehouse.ingestion.source_tables import check_partitioning, source_columns
 from lakehouse.lake import Lakehouse
-from lakehouse.maintenance.shown_plan import Report, listing
+from lakehouse.maintenance.shown_plan import Report
 from lakehouse.orchestration.assets.asset_table import AssetTable, code_version, plain_assets
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
@@ -64,12 +65,16 @@ class PlannedChanges(Report):
             yield effect, sum(change.effect == effect for change in self.changes)
 
     def detail(self) -> RenderableType | None:
-        """One row a change."""
-        if not self.changes:
-            return None
-        rows = [(c.table, c.effect, c.what, c.before, c.after, c.said) for c in self.changes]
-        names = ("table", "effect", "definition", "is", "would be", "what happens")
-        return listing(names, rows, limit=_SHOWN)
+        """A paragraph a change: in a column of a table its commands would be cut in pieces."""
+        parts: list[RenderableType] = []
+        for change in self.changes[:_SHOWN]:
+            sides = (change.before or "none", change.after or "none")
+            states = "" if sides == ("none", "none") else f": {sides[0]} -> {sides[1]}"
+            head = f"{change.table}  {change.effect}  {change.what}{states}"
+            parts += [Text(head, style="bold"), Text(f"  {change.said}")]
+        if len(self.changes) > _SHOWN:
+            parts.append(Text(f"... and {len(self.changes) - _SHOWN:,} more", style="dim"))
+        return Group(*parts) if parts else None
 
     def to_dict(self) -> dict[str, object]:
         return {"changes": [change.to_dict() for change in self.changes]}

@@ -4,16 +4,21 @@ ignored."""
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from copy import copy
 from datetime import date
+from io import StringIO
 from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
-from lakehouse.errors import InvalidInputError, InvalidSchemaError
-from lakehouse.ingestion.definition_changes import DEFINITION
+from lakehouse.cli import app
+from lakehouse.errors import InvalidInputError, InvalidSchemaError, NotFoundError
+from lakehouse.ingestion.definition_changes import DEFINITION, DefinitionChange, rename_command
 from lakehouse.ingestion.ingest import index_landing, ingest_days
 from lakehouse.ingestion.ingest_plan import Mode
 from lakehouse.ingestion.landing_listing import landing_files
@@ -25,12 +30,13 @@ from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.automation.landing_state import look
+from lakehouse.orchestration.lineage.trace import read_lineage
 from lakehouse.orchestration.planned_changes import PlannedChanges, plan_changes
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.table_properties import without_effect
 from lakehouse.table import Table
-from tests.orchestration.conftest import Pipe, event, june
+from tests.orchestration.conftest import EVENTS, Pipe, event, june
 
 NUMBERS = pa.schema([("id", pa.int32()), ("name", pa.string()), ("nested", pa.list_(pa.int64()))])
 
@@ -185,12 +191,44 @@ def test_columns_that_come_and_go_are_told(mart: Mart) -> None:
     said, _ = mart.run(mart.model("select id, name as title from raw.numbers"))
     assert len(said) == 2
     assert "column name is gone, it was string: it is kept, and null" in said[0]
-    assert "update_schema().rename_column('name', 'title')" in said[0]
+    assert 'RENAME COLUMN "name" TO "title"' in said[0]
     assert "column title is string, it was not there: it is added" in said[1]
     assert mart.table.scan().to_arrow().to_pylist() == [
         {"id": 1, "name": None, "title": "a"},
         {"id": 2, "name": None, "title": "b"},
     ]
+
+
+@pytest.mark.parametrize("new", ["title", 'the "title" (€)', "it's"])
+def test_the_command_that_renames_a_column_does_it(mart: Mart, new: str) -> None:
+    told = shlex.split(rename_command("raw.numbers", "name", new))
+    assert told[0] == "lakehouse"
+    done = CliRunner().invoke(app, [*told[1:], "--catalog", str(mart.root / "lake")])
+    assert done.exit_code == 0, done.output
+    fields = mart.lake.load_table("raw.numbers").schema().fields
+    assert [field.name for field in fields] == ["id", new, "nested"]
+
+
+def test_commands_in_a_plan_are_not_cut(mart: Mart) -> None:
+    told = f"it is kept; {rename_command('raw.numbers', 'name', 'title_of_the_book')}"
+    change = DefinitionChange("raw.numbers", "column name", "string", None, "keep", told)
+    console = Console(width=80, file=StringIO())
+    console.print(PlannedChanges((change,)))
+    assert " ".join(told.split()) in " ".join(console.file.getvalue().split())
+
+
+def test_names_that_differ_by_case_alone_are_named() -> None:
+    columns = tuple(Column(name, "string") for name in ("note", "id", "Note"))
+    with pytest.raises(InvalidInputError, match="the names 'note', 'Note' are the same"):
+        dataclasses.replace(EVENTS, bucket="", columns=columns)
+
+
+def test_what_was_only_observed_is_not_called_materialized(mart: Mart) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.report_runless_asset_event(dg.AssetObservation("seen"))
+        instance.report_runless_asset_event(dg.AssetMaterialization("made"))
+        with pytest.raises(NotFoundError, match=r"materialized assets: made$"):
+            read_lineage(instance, mart.lake, "seen")
 
 
 def test_a_record_that_cannot_be_read_is_told_with_what_to_do(mart: Mart) -> None:

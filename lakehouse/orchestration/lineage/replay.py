@@ -163,6 +163,7 @@ def _recompute(
             partition_key=lineage.partition,
             resources=resources,
             tags={REPLAYED_TAG: lineage.run_id},
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             instance=instance,
             raise_on_error=False,
         )

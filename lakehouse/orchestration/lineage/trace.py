@@ -204,9 +204,11 @@ def read_lineage(
     ).records
     if not records:
         of = "" if partition is None else f", partition {partition},"
-        known = ", ".join(sorted(k.to_user_string() for k in instance.all_asset_keys())) or "none"
+        entries = [r.asset_entry for r in instance.get_asset_records(instance.all_asset_keys())]
+        known = sorted(e.asset_key.to_user_string() for e in entries if e.last_materialization)
         raise NotFoundError(
-            f"asset {key.to_user_string()}{of} was never materialized; materialized assets: {known}"
+            f"asset {key.to_user_string()}{of} was never materialized; materialized assets: "
+            f"{', '.join(known) or 'none'}"
         )
     record = records[0]
     materialization = record.asset_materialization
