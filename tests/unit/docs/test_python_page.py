@@ -41,5 +41,5 @@ def test_messages_advise_changes_that_there_are():
         for file in (ROOT / "lakehouse").rglob("*.py")
         for pair in verb.findall(file.read_text())
     }
-    assert ("update_schema", "rename_column") in advised
+    assert ("update_schema", "drop_column") in advised
     assert [pair for pair in sorted(advised) if not hasattr(there[pair[0]], pair[1])] == []
