@@ -27,7 +27,7 @@ CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 OPERATOR ?= spark-kubernetes-operator --repo https://apache.github.io/spark-kubernetes-operator --version 1.8.0
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev matrix test test-clouds test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements documented scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt conformance-dlt cluster cluster-jars kubernetes audit clean
+.PHONY: help install demo dev matrix test test-clouds test-metastores test-slow test-workers test-all test-spark spark-smoke dbt-spark check format hostile simulate differential bench statements documented scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-openapi conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt conformance-dlt cluster cluster-jars kubernetes audit clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -210,6 +210,9 @@ bench: .venv/installed ## Every benchmark beside its peers, results in benchmark
 
 test-clouds: .venv/installed .tools/bin/versitygw .tools/bin/fake-gcs-server .tools/azurite/node_modules/.bin/azurite-blob ## Storages, catalogs, races and kills on Azurite, versitygw, fake-gcs-server (Go, npm)
 	$(RUN) python -m tests.conformance.clouds
+
+test-metastores: .venv/installed ## Catalogs, races, kills on Hive Metastores, Java as judge (JDK, Maven)
+	$(RUN) python -m tests.conformance.metastores
 
 cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes, killed one by one: CLUSTER="--calm"
 	$(RUN) python -m tests.cluster $(CLUSTER)

@@ -157,6 +157,11 @@ def clouds() -> dict[str, tuple[str, dict[str, str]]]:
     return json.loads(os.environ.get("LAKEHOUSE_CLOUDS", "{}"))
 
 
+def metastores() -> dict[str, str]:
+    """Hive Metastores that run beside the tests (`make test-metastores`): name and URI."""
+    return json.loads(os.environ.get("LAKEHOUSE_METASTORES", "{}"))
+
+
 def _wait_for(endpoint: str) -> None:
     def answers() -> bool:
         try:

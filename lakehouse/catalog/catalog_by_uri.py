@@ -17,15 +17,12 @@ from lakehouse.storage.location import canonical
 
 _REST = ("http", "https")
 _SQL = ("sqlite", "postgresql", "postgres")
+_HIVE = ("hms", "thrift")
 _OTHERS = {
-    **dict.fromkeys(("hms", "thrift", "hive"), "Hive Metastores are"),
     "glue": "Glue's own interface is",
     "jdbc": "URLs of JDBC are",
 }
 _WAYS_OUT = {
-    "hms": "Take each table over where it lies with register_table(NAME, METADATA_LOCATION), the "
-    "table parameter `metadata_location` in the metastore, and let nobody write it there any "
-    "more; or open the metastore through a server of Iceberg's REST protocol before it.",
     "glue": "Open its REST endpoint: https://glue.REGION.amazonaws.com/iceberg, with "
     "rest.sigv4-enabled=true and rest.signing-name=glue.",
     "jdbc": "Open its database as sqlite:///FILE or postgresql+psycopg://..., with the name that "
@@ -47,11 +44,12 @@ def open_catalog(
     Args:
         uri: a folder (`/data/warehouse`, `file:///data/warehouse`, `s3://bucket/prefix`,
             `memory://name`) for a filesystem catalog; `sqlite:///...` or `postgresql+psycopg://...`
-            for a SQL catalog; `http(s)://...` for a REST catalog. A relative path is taken from the
-            working directory.
+            for a SQL catalog; `http(s)://...` for a REST catalog; `hms://host:9083` for a Hive
+            Metastore. A relative path is taken from the working directory.
         warehouse: location below which tables are created; needed by SQL catalogs, the uri itself
             for filesystem catalogs. For REST catalogs the name that the server knows it by, or a
-            location, outside which no table is written then; the server's own where it is missing.
+            location, outside which no table is written then; the server's own where it is missing,
+            and so for Hive Metastores.
         name: the catalog's name; with a SQL catalog also `catalog_name` in its tables.
         environment: clock and ids.
         properties: catalog and storage properties (`s3.endpoint`, `allowed-locations`, ...).
@@ -75,6 +73,14 @@ def open_catalog(
         return _catalog_class("lakehouse.catalog.rest.rest_catalog", "RestCatalog")(
             uri, warehouse, name=name, properties=properties, environment=environment
         )
+    if kind == "hive":
+        return _catalog_class("lakehouse.catalog.hive.hive_catalog", "HiveCatalog")(
+            uri,
+            None if warehouse is None else absolute(warehouse),
+            name=name,
+            properties=properties,
+            environment=environment,
+        )
     if hide_in_urls(uri) != uri:
         raise InvalidInputError(
             f"A folder has no password or token in its URL: {hide_in_urls(uri)}. Give them as "
@@ -90,17 +96,17 @@ def open_catalog(
 
 
 def kind_of(uri: str) -> str:
-    """`sql`, `rest`, or `filesystem` for a folder, which is its own warehouse."""
+    """`sql`, `rest`, `hive`, or `filesystem` for a folder, which is its own warehouse."""
     scheme = _scheme(uri)
-    return "sql" if scheme in _SQL else "rest" if scheme in _REST else "filesystem"
+    kinds = {"sql": _SQL, "rest": _REST, "hive": _HIVE}
+    return next((kind for kind, schemes in kinds.items() if scheme in schemes), "filesystem")
 
 
 def not_opened(kind: str) -> str | None:
     """Why a catalog of this scheme or type is not opened, and the way out; None where it may be."""
     if kind not in _OTHERS:
         return None
-    way_out = _WAYS_OUT.get(kind, _WAYS_OUT["hms"])
-    return f"{_OTHERS[kind]} not opened here. {way_out}"
+    return f"{_OTHERS[kind]} not opened here. {_WAYS_OUT[kind]}"
 
 
 def _scheme(uri: str) -> str:
@@ -109,7 +115,14 @@ def _scheme(uri: str) -> str:
 
 def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:
     """Load a catalog's class only when it is used: its libraries take a second to import."""
-    return cast("Callable[..., Catalog]", getattr(importlib.import_module(module), name))
+    try:
+        return cast("Callable[..., Catalog]", getattr(importlib.import_module(module), name))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "thrift":
+            raise
+        raise InvalidInputError(
+            "Hive Metastores are asked by thrift: pip install 'pylakehouse[hive]'."
+        ) from error
 
 
 def absolute(location: str) -> str:

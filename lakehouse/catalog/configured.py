@@ -14,7 +14,7 @@ from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.errors import InvalidInputError
 
 DEFAULT_NAME = "lakehouse"
-_TYPES = ("rest", "sql")
+_TYPES = ("rest", "sql", "hive")
 _NAMED_APART = ("uri", "warehouse", "type")
 _NAME = re.compile(r"[\w-][\w.-]*")
 
@@ -55,7 +55,7 @@ def choose_catalog(
         uri: the location, of a catalog that is named or is not.
         warehouse: location of new tables.
         name: the catalog's name where it is another than the one that it is configured under.
-        properties: options; `type`, if there is one, is `sql` or `rest`.
+        properties: options; `type`, if there is one, is `sql`, `rest` or `hive`.
 
     Raises:
         InvalidInputError: neither name nor location, a named catalog without a URI, a type that

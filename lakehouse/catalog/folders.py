@@ -48,10 +48,16 @@ def own_folder(warehouse: str, identifier: Identifier, environment: Environment)
 
     `<warehouse>/raw/events-0f3a59c1d2b4`. Raises InvalidIdentifierError.
     """
+    folder = namespace_folder(warehouse, identifier.namespace)
+    return own_folder_in(folder, identifier.name, environment)
+
+
+def own_folder_in(folder: str, table: str, environment: Environment) -> str:
+    """A folder in the folder of a namespace that no table has or had, whatever its name."""
     suffix = f"-{own_suffix(environment)}"
-    name = folder_name(identifier.name).encode()
+    name = folder_name(table).encode()
     short = name[: _NAME_BYTES_MAX - len(suffix)].decode(errors="ignore")
-    return join(namespace_folder(warehouse, identifier.namespace), short + suffix)
+    return join(folder, short + suffix)
 
 
 def in_own_folder_below(location: str, folder: str) -> bool:

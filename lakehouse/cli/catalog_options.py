@@ -11,7 +11,7 @@ CatalogOption = Annotated[
     typer.Option(
         "--catalog",
         "-c",
-        help="Catalog: a folder, file://, s3://, sqlite:/// or postgresql+psycopg:// URI.",
+        help="Catalog: a folder, file://, s3://, sqlite:///, postgresql+psycopg:// or hms:// URI.",
         rich_help_panel="Catalog",
     ),
 ]

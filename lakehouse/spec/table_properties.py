@@ -796,6 +796,9 @@ HONOURED_ELSEWHERE: Mapping[str, str] = {
     "dictionary; Spark's writer chooses by itself.",
     "comment": "What the table is; Spark and agents show it.",
     "owner": "Who looks after the table; agents show it.",
+    "engine.hive.enabled": "In a Hive Metastore: whether it names Hive's own formats.",
+    "engine.hive.lock-enabled": "In a Hive Metastore: whether commits take its lock (true); else "
+    "it compares, since version 4.",
     "lakehouse.mv.view": "Set by materialized views: the view whose rows these are.",
     "lakehouse.changes.remembers": "Set by apply_changes: the table whose deletes these are.",
     "lakehouse.definition": "Set by sources, derived tables and assets: what they were made by.",
@@ -822,8 +825,6 @@ KEPT_FOR_OTHERS: Mapping[str, str] = {
     "commit.status-check.total-timeout-ms": "Look-ups end by their number.",
     "compatibility.snapshot-id-inheritance.enabled": "Of version 1; later ones always inherit.",
     "encryption.data-key-length": "No table is encrypted here.",
-    "engine.hive.enabled": "For Hive.",
-    "engine.hive.lock-enabled": "For Hive.",
     "identifier-fields.rely": "Keys are checked where rows are merged.",
     "read.data-planning-mode": "Plans are made by the driver.",
     "read.delete-planning-mode": "Plans are made by the driver.",

@@ -11,7 +11,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.catalog import open_catalog
-from lakehouse.catalog.sql.sql_catalog import SqlCatalog
+from lakehouse.catalog.pointer_catalog import PointerCatalog
 from lakehouse.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -60,7 +60,7 @@ def catalog(request, tmp_path, servers):
         return
     opened = open_kind(request.param, tmp_path, servers)
     yield opened
-    if isinstance(opened, SqlCatalog):
+    if isinstance(opened, PointerCatalog):
         opened.close()
 
 

@@ -15,12 +15,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import prune_columns
 
-from lakehouse.catalog import metadata_files
+from lakehouse.catalog import metadata_files, pointer_catalog
 from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.filesystem.request_files import Fate, RequestFiles
 from lakehouse.catalog.filesystem.version_files import VersionFiles
-from lakehouse.catalog.sql import sql_catalog as sql
 from lakehouse.data.reading import column_projection as projection
 from lakehouse.data.reading import scan_columns
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError
@@ -314,7 +313,7 @@ def structs_pruned_to_nothing(patch: Patch) -> None:
 )
 def tidying_up_fails_the_commit(patch: Patch) -> None:
     """Fault 17: odd names in the metadata log; all our errors count as "not committed"."""
-    patch.setattr(sql, "after_the_swap", lambda _, tidy: tidy())
+    patch.setattr(pointer_catalog, "after_the_swap", lambda _, tidy: tidy())
     patch.setattr(metadata_files, "_is_own_metadata_file", lambda *_: True)
     patch.setattr(engine, "is_certain", lambda error: isinstance(error, LakehouseError))
 
@@ -339,8 +338,8 @@ def deletions_follow_every_path(patch: Patch) -> None:
 def a_folder_that_is_used_again(patch: Patch) -> None:
     """Fault 7: what the dropped table left belongs to nobody that its successor knows."""
     patch.setattr(FilesystemCatalog, "_is_free", lambda *_: True)
-    patch.setattr(sql, "own_folder", lambda warehouse, name, _: f"{warehouse}/{name}")
-    patch.setattr(sql, "check_unused", lambda *_, **__: None)
+    patch.setattr(pointer_catalog, "own_folder", lambda warehouse, name, _: f"{warehouse}/{name}")
+    patch.setattr(pointer_catalog, "check_unused", lambda *_, **__: None)
 
 
 MERGES = Plan(

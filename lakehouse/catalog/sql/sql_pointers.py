@@ -6,7 +6,6 @@ Tables and views share the rows of `iceberg_tables`, so that a name is one of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
@@ -15,108 +14,29 @@ from sqlalchemy.exc import IntegrityError
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import read_metadata
+from lakehouse.catalog.pointers import (
+    TABLE,
+    VIEW,
+    Kind,
+    PointerMove,
+    lost,
+    missing,
+    taken,
+    unclear,
+)
 from lakehouse.catalog.sql.sql_database import VALUE_MAX, Attempted, Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.errors import (
-    AlreadyExistsError,
-    CommitConflictError,
-    CommitStateUnknownError,
     InvalidLocationError,
     LakehouseError,
-    NoSuchTableError,
-    NoSuchViewError,
-    NotFoundError,
     StorageError,
-    TableAlreadyExistsError,
     UnsupportedFeatureError,
-    ViewAlreadyExistsError,
 )
 from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.storage.storage_protocol import Storage
 
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a row of `iceberg_tables` names.
-
-    Attributes:
-        iceberg_type: the column's value.
-        word: for messages.
-        missing: the error where there is none.
-        taken: the error where there is one.
-    """
-
-    iceberg_type: str
-    word: str
-    missing: type[NotFoundError]
-    taken: type[AlreadyExistsError]
-
-    def named(self, identifier: Identifier) -> dict[str, object]:
-        """The context of an error about one."""
-        return {self.word.lower(): str(identifier)}
-
-
-TABLE = Kind("TABLE", "Table", NoSuchTableError, TableAlreadyExistsError)
-VIEW = Kind("VIEW", "View", NoSuchViewError, ViewAlreadyExistsError)
-
-
-def missing(kind: Kind, identifier: Identifier, uri: str) -> NotFoundError:
-    """The database has no row for it."""
-    return kind.missing(f"No {kind.word.lower()} {identifier} in {uri}.", **kind.named(identifier))
-
-
-def taken(kind: Kind, identifier: Identifier, message: str, wanted: Kind) -> AlreadyExistsError:
-    """The name is that of a table or view; `other_kind` says that it is not of the kind wanted."""
-    return kind.taken(message, **kind.named(identifier), other_kind=kind is not wanted)
-
-
-def lost(kind: Kind, identifier: Identifier, current: str) -> CommitConflictError:
-    """Somebody else moved the pointer, to `current`."""
-    return CommitConflictError(
-        f"{kind.word} {identifier}: {current.rpartition('/')[2]} was committed by someone else. "
-        "Refresh and try again.",
-        **kind.named(identifier),
-        metadata_location=current,
-    )
-
-
-def unclear(
-    kind: Kind, identifier: Identifier, location: str, reason: str
-) -> CommitStateUnknownError:
-    """The error that nobody knows whether the pointer was moved to `location`."""
-    sign = "look for the snapshot id" if kind is TABLE else "look at its versions"
-    return CommitStateUnknownError(
-        f"{kind.word} {identifier}: the database did not tell whether {location} was committed "
-        f"({reason}). Nothing was deleted. Refresh the {kind.word.lower()} and {sign}.",
-        **kind.named(identifier),
-        metadata_location=location,
-    )
-
-
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
-
-
-@dataclass(frozen=True, slots=True)
-class PointerMove:
-    """One table's or view's part of a commit.
-
-    Attributes:
-        identifier: its name.
-        expected: the metadata file that it is at; None creates it.
-        location: the metadata file that it moves to; the same one if it only has to be there.
-        folder: where it lies.
-    """
-
-    identifier: Identifier
-    expected: str | None
-    location: str
-    folder: str
-
-    @property
-    def moves(self) -> bool:
-        """Whether it does not stay where it is."""
-        return self.location != self.expected
 
 
 class SqlPointers:
@@ -186,6 +106,11 @@ class SqlPointers:
             ]
         for folder in folders:
             check_no_overlap(folder, others)
+
+    def other_folders(self, besides: str) -> list[tuple[str, str]]:
+        """(name, folder) of every table and view but the one whose metadata file is `besides`."""
+        with self._database.read() as connection:
+            return list(self._tables.locations(connection, besides=besides))
 
     def swap(self, moves: Sequence[PointerMove]) -> None:
         """Move all pointers or none.

@@ -36,7 +36,7 @@ class MissingToolError(Exception):
 
 def build() -> None:
     """Compile the judge; Maven fetches Iceberg when it is not there. Raises MissingToolError."""
-    javac = _java("javac")
+    javac = java("javac")
     needed = "the conformance tests against Iceberg's Java library need a JDK, 17 or newer"
     if shutil.which(javac) is None:
         raise MissingToolError(f"no {javac}: {needed} (set JAVA_HOME)")
@@ -50,18 +50,21 @@ def build() -> None:
 
 
 class Judge:
-    """The process. Use it in a `with` block; call it with what to do and the command's fields."""
+    """The process. Use it in a `with` block; call it with what to do and the command's fields.
 
-    def __init__(self) -> None:
+    `more`: a class path beside that of Maven.
+    """
+
+    def __init__(self, more: str = "") -> None:
         classpath = (HOME / "target" / "classpath.txt").read_text().strip()
         self._process = subprocess.Popen(
             [
-                _java("java"),
+                java("java"),
                 "-Xmx768m",
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
                 "-cp",
-                f"{HOME / 'target' / 'classes'}:{classpath}",
+                f"{HOME / 'target' / 'classes'}:{classpath}:{more}",
                 "judge.Judge",
             ],
             stdin=subprocess.PIPE,
@@ -80,6 +83,7 @@ class Judge:
     ) -> None:
         self._process.stdin.close()
         self._process.wait(timeout=60)
+        self._process.stdout.close()
 
     def __call__(self, do: str, **fields: Any) -> Any:
         """The result of a command. Raises JudgeError."""
@@ -95,7 +99,7 @@ class Judge:
         return answer["result"]
 
 
-def _java(tool: str) -> str:
+def java(tool: str) -> str:
     """A tool of the JDK: that of JAVA_HOME, or the one on the path."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", tool)) if home else tool

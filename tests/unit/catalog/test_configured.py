@@ -106,7 +106,7 @@ def test_a_location_is_what_it_was(tmp_path):
     assert lh.load_catalog("warehouse").name == "warehouse", "configured"
 
 
-@pytest.mark.parametrize("kind", ["hive", "glue", "dynamodb", "in-memory", "bigquery", "nonsense"])
+@pytest.mark.parametrize("kind", ["glue", "dynamodb", "in-memory", "bigquery", "nonsense"])
 def test_other_types_are_refused_by_name(tmp_path, kind):
     with pytest.raises(lh.InvalidInputError, match=rf"'prod'.*'{kind}'.*rest, sql"):
         lh.load_catalog("prod", type=kind, uri="thrift://host:9083", warehouse=str(tmp_path))
@@ -115,9 +115,7 @@ def test_other_types_are_refused_by_name(tmp_path, kind):
 @pytest.mark.parametrize(
     ("uri", "way_out"),
     [
-        ("hms://host:9083", "register_table"),
-        ("thrift://user:pw@host:9083", "register_table"),
-        ("glue://eu-west-1", "rest.sigv4-enabled=true"),
+        ("glue://user:pw@eu-west-1", "rest.sigv4-enabled=true"),
         ("jdbc:postgresql://host/catalog", "postgresql\\+psycopg"),
     ],
 )
@@ -127,7 +125,7 @@ def test_a_catalog_that_is_known_and_not_opened_is_refused_with_the_way_out(uri,
     assert "pw" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("kind", "way_out"), [("hive", "register_table"), ("glue", "sigv4")])
+@pytest.mark.parametrize(("kind", "way_out"), [("glue", "sigv4"), ("jdbc", "postgresql")])
 def test_a_type_that_is_known_and_not_opened_is_refused_with_the_way_out(kind, way_out):
     with pytest.raises(lh.InvalidInputError, match=way_out):
         lh.load_catalog("prod", type=kind, uri="thrift://host:9083", warehouse="/data")

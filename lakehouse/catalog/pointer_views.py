@@ -1,4 +1,4 @@
-"""Views of a SQL catalog: rows of `iceberg_tables` whose `iceberg_type` is VIEW."""
+"""Views of a catalog that keeps a pointer to the metadata file of each."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from lakehouse.catalog.metadata_files import (
     read_view,
     view_bytes,
 )
-from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
-from lakehouse.catalog.sql.sql_pointers import PointerMove, SqlPointers
+from lakehouse.catalog.pointers import NamedNamespaces, PointerMove, Pointers
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
@@ -27,8 +26,8 @@ from lakehouse.storage.location import is_within, join
 from lakehouse.storage.storage_protocol import Storage
 
 
-class SqlViews:
-    """The views of one catalog in a database.
+class PointerViews:
+    """The views of one catalog.
 
     Args:
         pointers: of the views.
@@ -40,8 +39,8 @@ class SqlViews:
 
     def __init__(
         self,
-        pointers: SqlPointers,
-        namespaces: SqlNamespaces,
+        pointers: Pointers,
+        namespaces: NamedNamespaces,
         storage: Callable[[str], Storage],
         roots: tuple[str, ...],
         environment: Environment,
@@ -85,7 +84,7 @@ class SqlViews:
             check_locations(new, self._roots)
             own = [base.metadata.location, metadata_folder(base.metadata)]
             self._check_new_folders(base.identifier, new, own)
-        return self._write_and_swap(base.identifier, new, base.metadata_location)
+        return self._write_and_swap(base.identifier, new, base)
 
     def drop(self, identifier: Identifier) -> None:
         """Forget the view; its metadata files stay."""
@@ -104,7 +103,9 @@ class SqlViews:
         check_locations(metadata, self._roots)
         self._namespaces.require(identifier.namespace)
         self._pointers.check_free(identifier, metadata.location)
-        self._pointers.swap([PointerMove(identifier, None, metadata_location, metadata.location)])
+        self._pointers.swap(
+            [PointerMove(identifier, None, metadata_location, metadata.location, metadata)]
+        )
         return StoredView(identifier, metadata, metadata_location)
 
     def _check_new_folders(
@@ -117,8 +118,9 @@ class SqlViews:
             self._pointers.check_folders(identifier, new)
 
     def _write_and_swap(
-        self, identifier: Identifier, metadata: ViewMetadata, expected: str | None
+        self, identifier: Identifier, metadata: ViewMetadata, base: StoredView | None
     ) -> StoredView:
+        expected, old = (None, None) if base is None else (base.metadata_location, base.metadata)
         unique = str(self._environment.new_uuid())
         name = numbered_name(expected, unique, compression_of(metadata))
         location = join(metadata_folder(metadata), name)
@@ -126,7 +128,10 @@ class SqlViews:
         with before_the_swap():
             storage.create(location, view_bytes(metadata))
         try:
-            self._pointers.swap([PointerMove(identifier, expected, location, metadata.location)])
+            folder = metadata.location
+            self._pointers.swap(
+                [PointerMove(identifier, expected, location, folder, metadata, old)]
+            )
         except LakehouseError as error:
             if is_certain(error):
                 discard(storage, location)

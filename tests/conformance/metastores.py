@@ -1,0 +1,176 @@
+"""The suite of catalogs, races, kills on Hive Metastores 3.1.3 and 4.0.1: `make test-metastores`.
+
+Maven fetches their standalone distributions and Hadoop (300 MB); a JDK of 17 or newer runs them,
+each over a database in one PostgreSQL. Iceberg's Java is the judge of what is written, and
+pyiceberg where the metastore has the calls of its client (3.1.3).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+
+from tests.cluster.loopback import LoopbackPostgres
+from tests.cluster.ports import free_port
+from tests.conformance.java import judge
+from tests.waiting import eventually, reaped
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / ".tools/metastore"
+POM = Path(__file__).parent / "hive/pom.xml"
+SUITES = (
+    "tests/integration/test_catalogs.py",
+    "tests/integration/test_views.py",
+    "tests/integration/test_hive_metastore.py",
+)
+VERSIONS = {"hive3": "3.1.3", "hive4": "4.0.1"}
+_SCHEMA_TOOLS = {
+    "hive3": "org.apache.hadoop.hive.metastore.tools.MetastoreSchemaTool",
+    "hive4": "org.apache.hadoop.hive.metastore.tools.schematool.MetastoreSchemaTool",
+}
+_SERVER = "org.apache.hadoop.hive.metastore.HiveMetaStore"
+_LOCK_SECONDS = 5
+"""After which a lock without heartbeats is let go; 300 s unless set."""
+
+
+class MetastoreProcess:
+    """A metastore in a process of its own, which can be killed and started again.
+
+    Args:
+        name: of `VERSIONS`.
+        folder: its settings, log and warehouse.
+        database: JDBC URL of its empty database.
+    """
+
+    def __init__(self, name: str, folder: Path, database: str) -> None:
+        self.name, self.port = name, free_port()
+        self.uri = f"hms://127.0.0.1:{self.port}"
+        self._folder = folder
+        home = TOOLS / f"apache-hive-metastore-{VERSIONS[name]}-bin"
+        settings = {
+            "javax.jdo.option.ConnectionURL": database,
+            "javax.jdo.option.ConnectionDriverName": "org.postgresql.Driver",
+            "javax.jdo.option.ConnectionUserName": "postgres",
+            "metastore.warehouse.dir": f"file://{folder}/managed",
+            "metastore.warehouse.external.dir": f"file://{folder}/external",
+            "metastore.expression.proxy": (
+                "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy"
+            ),
+            "metastore.task.threads.always": (
+                "org.apache.hadoop.hive.metastore.events.EventCleanerTask"
+            ),
+            "metastore.txn.timeout": f"{_LOCK_SECONDS}s",
+            "hive.txn.timeout": f"{_LOCK_SECONDS}s",
+        }
+        properties = "".join(
+            f"<property><name>{key}</name><value>{value}</value></property>"
+            for key, value in settings.items()
+        )
+        (folder / "conf").mkdir(parents=True)
+        (folder / "conf/metastore-site.xml").write_text(
+            f"<configuration>{properties}</configuration>"
+        )
+        self._environ = {
+            **os.environ,
+            "METASTORE_HOME": str(home),
+            "METASTORE_CONF_DIR": str(folder / "conf"),
+        }
+        self._command = [
+            *(judge.java("java"), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *("-cp", f"{folder}/conf:{home}/lib/*:{TOOLS}/*"),
+        ]
+        self._run(_SCHEMA_TOOLS[name], "-dbType", "postgres", "-initSchema").wait()
+
+    def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [*self._command, *arguments],
+                cwd=self._folder,
+                env=self._environ,
+                stdout=log,
+                stderr=log,
+            )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Up and answering inside the block."""
+        with reaped(self._run(_SERVER, "-p", str(self.port))):
+            log = self._folder / "log"
+            failed = "Metastore Thrift Server threw an exception"  # and yet its process goes on
+            eventually(lambda: _answers(self.uri) or failed in log.read_text())
+            assert failed not in log.read_text(), log.read_text()[-4000:]
+            yield
+
+
+def _answers(uri: str) -> bool:
+    from lakehouse.catalog import open_catalog
+    from lakehouse.errors import StorageError
+
+    catalog = open_catalog(uri, **{"catalog.retry-timeout-ms": "0"})
+    try:
+        return bool(catalog.list_namespaces())
+    except StorageError:
+        return False
+    finally:
+        catalog.close()
+
+
+def java() -> judge.Judge:
+    """Iceberg's Java with its catalog for Hive, which cannot ask by the client of version 4."""
+    home = TOOLS / f"apache-hive-metastore-{VERSIONS['hive3']}-bin"
+    return judge.Judge(f"{TOOLS}/*:{home}/lib/*")
+
+
+def build() -> None:
+    """Fetch what is not there."""
+    if not (TOOLS / f"apache-hive-metastore-{VERSIONS['hive4']}-bin").exists():
+        subprocess.run(
+            [
+                *("mvn", "-B", "-q", "-f", str(POM)),
+                *("dependency:copy-dependencies", "dependency:unpack"),
+                *("-DincludeScope=runtime", f"-DoutputDirectory={TOOLS}"),
+            ],
+            check=True,
+        )
+    judge.build()
+
+
+@contextmanager
+def metastores(folder: Path) -> Iterator[dict[str, MetastoreProcess]]:
+    """Both, each over a database of its own; not running yet."""
+    port = free_port()
+    with LoopbackPostgres(folder / "postgres", port) as server:
+        with psycopg.connect(server.dsn("postgres"), autocommit=True) as connection:
+            for name in VERSIONS:
+                connection.execute(f"CREATE DATABASE {name}")
+        yield {
+            name: MetastoreProcess(
+                name, folder / name, f"jdbc:postgresql://127.0.0.1:{port}/{name}"
+            )
+            for name in VERSIONS
+        }
+
+
+def main(arguments: list[str]) -> int:
+    """Run the suites; further arguments are pytest's."""
+    build()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        servers = running.enter_context(metastores(Path(folder)))
+        for server in servers.values():
+            running.enter_context(server.running())
+        uris = {name: server.uri for name, server in servers.items()}
+        command = [sys.executable, "-m", "pytest", "-q", "-k", "hive", *SUITES]
+        environ = {**os.environ, "LAKEHOUSE_METASTORES": json.dumps(uris)}
+        return subprocess.call([*command, *arguments], cwd=ROOT, env=environ)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
