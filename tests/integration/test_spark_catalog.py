@@ -20,6 +20,7 @@ from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import load_catalog
 from lakehouse.spark import attach
 from tests.integration.spark_support import configured, lake, rows_in, session, sql
+from tests.integration.test_maintenance_compaction import equality_delete
 
 __all__ = ["lake", "session", "sql"]
 
@@ -116,8 +117,14 @@ def test_partitions_are_columns_beside_the_rows(lake, sql):
         assert rows == [("a", 1), ("c", 2), *(("x", one) for one in range(3, number + 1))]
         shown = table.scan(select=["_partition", "id"], where="id > 0").to_arrow().to_pylist()
         assert sorted((row["_partition"]["initial"], row["id"]) for row in shown) == rows
+        whole = sql("SELECT id, _partition FROM lake.raw.parted WHERE id > 0 ORDER BY id")
         joined = "SELECT count(*) FROM lake.raw.parted a JOIN lake.raw.parted b USING (id, day, k)"
         assert sql(joined) == [(number,)]
+    # as for these, workers answer where Spark's reader cannot
+    (file,) = table.scan(where="id = 2").plan().files
+    table.transaction().row_delta(delete_files=[equality_delete(table, file, [2])]).commit()
+    again = sql("SELECT id, _partition FROM lake.raw.parted WHERE id > 0 ORDER BY id")
+    assert again == [row for row in whole if row[0] != 2]
 
 
 def test_metadata_tables_show_uuids_as_text(lake, sql):

@@ -33,7 +33,7 @@ from lakehouse.spark.reading.table_facts import FILE_HASH, table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
 from lakehouse.spark.spark_types import quoted, shown_schema
 from lakehouse.spec.metadata.table_metadata import types_of
-from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
+from lakehouse.spec.metadata.unified_partition import metadata_columns
 from lakehouse.storage.storage_protocol import Storage
 
 logger = logging.getLogger(__name__)
@@ -138,7 +138,8 @@ class TableAnswers(Answers):
     def frame(self, groups: Sequence[TaskGroup], columns: Sequence[str]) -> DataFrame:
         """A frame of these columns of the groups' rows, read by Python workers."""
         read = ["_file" if name == FILE_HASH else name for name in columns]
-        schema = project_schema(self.schema, read, beside=METADATA_COLUMNS)
+        beside = metadata_columns(self.request.metadata, read)
+        schema = project_schema(self.schema, read, beside=beside)
         shown = shown_schema(schema)
         frame = read_on_workers(self._spark(), groups, self.request, self.storage, schema, shown)
         return frame.select(*(_shown(name) for name in columns))

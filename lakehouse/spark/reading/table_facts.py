@@ -40,11 +40,10 @@ from lakehouse.spark.spark_types import for_workers, quoted, shown_schema, shown
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.unified_partition import UnifiedPartition
-from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
+from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, METADATA_COLUMNS, PARTITION, ROW_ID
 from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
 UNKNOWN_SIZE = 1 << 40
-PARTITION = "_partition"
 FILE_METADATA = "_metadata"
 FILE_HASH = "_lakehouse_file"
 _FILE_FIELDS = sp.StructType(
@@ -225,9 +224,9 @@ def _metadata_columns(metadata: TableMetadata, *, by_workers: bool) -> list[dict
         if metadata.format_version >= 3 or column.name not in (ROW_ID, LAST_UPDATED)
     ]
     columns.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
+    partition = sp.StructType(list(_partition_fields(metadata).values()))
+    columns.append(_metadata_column(PARTITION.name, partition, required=False))
     if not by_workers:
-        partition = sp.StructType(list(_partition_fields(metadata).values()))
-        columns.append(_metadata_column(PARTITION, partition, required=False))
         columns.append(_metadata_column(FILE_METADATA, _FILE_FIELDS, required=True))
     return columns
 
