@@ -534,3 +534,83 @@ def test_an_empty_table(lake, session):
     lake.create_table("t.empty", pa.schema([("id", pa.int64())]), partition_by=["bucket(4, id)"])
     assert session.table("t.empty").where("id = 1").collect() == []
     assert session.table("t.empty").count() == 0
+
+
+KINDS = {
+    "i": pa.int32(),
+    "f": pa.float32(),
+    "x": pa.float64(),
+    "flag": pa.bool_(),
+    "day": pa.date32(),
+    "at": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+    "small": pa.decimal128(8, 2),
+    "middle": pa.decimal128(16, 2),
+    "large": pa.decimal128(30, 2),
+    "word": pa.string(),
+    "text": pa.string(),
+    "raw": pa.binary(),
+    "place": pa.struct([("city", pa.string()), ("zip", pa.int32())]),
+    "parts": pa.list_(pa.int64()),
+}
+
+
+def of_all_kinds(count):
+    """Rows of more batches than one, whose values tell them apart, and nulls in all but the id."""
+
+    def cells(number):
+        moment = dt.datetime(2000, 1, 1, tzinfo=UTC) + dt.timedelta(minutes=number)
+        price = Decimal(number) / 4
+        return (
+            number, number / 8, number / 7, number % 3 == 0, moment.date(), moment,
+            moment.replace(tzinfo=None), price, price, price, f"w{number % 9}", f"text {number}",
+            b"%d" % number, {"city": f"c{number}", "zip": number}, [number] * (number % 4),
+        )  # fmt: skip
+
+    columns = zip(*map(cells, range(count)), strict=True)
+    arrays = [
+        pa.array(
+            [None if (row + at) % 13 == 0 and at % 3 else cell for row, cell in enumerate(column)],
+            kind,
+        )
+        for at, (column, kind) in enumerate(zip(columns, KINDS.values(), strict=True))
+    ]
+    return pa.table([pa.array(range(count)), *arrays], names=["id", *KINDS])
+
+
+@pytest.mark.parametrize(("dictionary", "off_heap"), [("true", "false"), ("false", "true")])
+def test_rows_beside_deleted_ones_keep_their_values(lake, session, tmp_path, dictionary, off_heap):
+    """Spark's own reader knows the rows, of a file that pyarrow wrote without the others."""
+    rows = of_all_kinds(9_000)
+    properties = {"write.delete.mode": "merge-on-read"} | {
+        f"write.parquet.dict-encoding-enabled.column.{name}": dictionary for name in KINDS
+    }
+    table = lake.create_table("t.kinds", rows.schema, format_version=3, properties=properties)
+    table.append(rows)
+    whole, numbers = table.refresh().current_snapshot().snapshot_id, np.arange(9_000)
+    gone = np.zeros(9_000, dtype=bool)
+    for where, chosen in (
+        ("id % 1000 = 3", numbers % 1_000 == 3),
+        ("id between 4091 and 4199", (numbers >= 4_091) & (numbers <= 4_199)),
+        ("id in (0, 8999) or id between 4096 and 8191", np.isin(numbers, [0, 8_999]) | (
+            (numbers >= 4_096) & (numbers <= 8_191)
+        )),
+        ("id % 5 <> 0", numbers % 5 != 0),
+    ):  # fmt: skip
+        gone |= chosen
+        table.refresh().delete(where)
+        left = str(tmp_path / f"left_{gone.sum()}.parquet")
+        pq.write_table(rows.filter(pa.array(~gone)), left)
+        expected = session.spark.read.parquet(left).orderBy("id").collect()
+        frame = session.table("t.kinds")
+        with configured(session.spark, {"spark.sql.columnVector.offheap.enabled": off_heap}):
+            assert frame.orderBy("id").collect() == expected
+        numbered = frame.select("id", "_pos", "_row_id", "text", "_metadata.row_index").collect()
+        # in the order of the file, each beside its own number
+        assert [tuple(row) for row in numbered] == [
+            (row.id, row.id, row.id, row.text, row.id) for row in expected
+        ]
+        assert frame.where("text = 'text 4200'").select("i", "parts").collect() == [
+            (row.i, row.parts) for row in expected if row.text == "text 4200"
+        ]
+    assert session.table("t.kinds", snapshot_id=whole).count() == 9_000

@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.vectorized.ColumnVector;
+import org.roaringbitmap.PeekableIntIterator;
 import org.roaringbitmap.RoaringBitmap;
 
 /** Positions of deleted rows of one data file: a bitmap for each value of the upper 32 bits. */
@@ -78,23 +79,35 @@ final class DeletedPositions {
 
     /** The rows of a batch that are left, by their positions in the file; null when all are. */
     int[] left(ColumnVector positions, int rows) {
-        if (rows == 0 || (low != null && parts.size() == 1 && untouched(positions, rows))) {
+        if (rows == 0) {
+            return null;
+        }
+        long first = positions.getLong(0);
+        long last = positions.getLong(rows - 1);
+        boolean below = low != null && parts.size() == 1 && last <= Integer.MAX_VALUE;
+        if (below && !low.intersects(first, last + 1L)) {
             return null;
         }
         int[] out = new int[rows];
-        int found = 0;
-        for (int i = 0; i < rows; i++) {
-            if (!contains(positions.getLong(i))) {
-                out[found++] = i;
+        int count = 0;
+        if (below && last - first == rows - 1) {
+            PeekableIntIterator gone = low.getIntIterator();
+            gone.advanceIfNeeded((int) first);
+            int row = 0;
+            while (row < rows) {
+                long next = gone.hasNext() ? (gone.next() & 0xFFFFFFFFL) - first : rows;
+                while (row < next && row < rows) {
+                    out[count++] = row++;
+                }
+                row++;
+            }
+        } else {
+            for (int i = 0; i < rows; i++) {
+                if (!contains(positions.getLong(i))) {
+                    out[count++] = i;
+                }
             }
         }
-        return found == rows ? null : Arrays.copyOf(out, found);
-    }
-
-    /** Whether no position from the first row of a batch to its last is deleted. */
-    private boolean untouched(ColumnVector positions, int rows) {
-        long first = positions.getLong(0);
-        long last = positions.getLong(rows - 1);
-        return last <= Integer.MAX_VALUE && !low.intersects(first, last + 1L);
+        return count == rows ? null : Arrays.copyOf(out, count);
     }
 }
