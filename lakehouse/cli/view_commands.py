@@ -10,7 +10,7 @@ from rich.text import Text
 from lakehouse.cli.command_list import COMMANDS
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import listing
 
@@ -86,6 +86,12 @@ def refresh(
                 raise
             failed = True
             done.append({"view": view.name, "mode": "failed", "reason": error.message})
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"  # an engine's own error, such as overflow
+            if named:
+                raise InvalidInputError(f"{view.name}: {reason}", view=view.name) from error
+            failed = True
+            done.append({"view": view.name, "mode": "failed", "reason": reason})
     lines = [
         f"{refreshed['view']}: {refreshed['mode']}, {refreshed['reason']}" for refreshed in done
     ]

@@ -331,16 +331,26 @@ def test_on_the_command_line(lake: Lakehouse, capsys: pytest.CaptureFixture[str]
     lake.create_table("raw.gone", SCHEMA)
     MaterializedView.create(lake, "marts.b", "SELECT user FROM raw.gone")
     lake.drop_table("raw.gone")
+    too_many = "SELECT user, count(*) + 9223372036854775807 AS n FROM raw.events GROUP BY user"
+    MaterializedView.create(lake, "marts.0", too_many)
     told = run("materialized-view", "refresh", code=1)
     done = {one["view"]: one for one in told}
+    engines_own = done.pop("marts.0")
+    assert engines_own["mode"] == "failed"
+    assert "verflow" in engines_own["reason"]
+    with pytest.raises(SystemExit):
+        app(["materialized-view", "refresh", "marts.0", *given])
+    assert "marts.0: " in capsys.readouterr().err
     assert list(done).index("marts.users") < list(done).index("marts.a")
     assert done.keys() == {"marts.users", "marts.a", "marts.b"}
     assert (done["marts.b"]["mode"], done["marts.users"]["mode"]) == ("failed", "incremental")
     assert "raw.gone" in done["marts.b"]["reason"]
     assert lake.load_table("marts.a_storage").scan().to_arrow()["most"].to_pylist() == [4]
     listed = {one["view"]: one["fresh"] for one in of_view("list")}
-    assert listed == {"marts.a": True, "marts.b": False, "marts.users": True}
-    for name in ("marts.a", "marts.b"):
+    assert listed == {
+        "marts.0": False, "marts.a": True, "marts.b": False, "marts.users": True,
+    }  # fmt: skip
+    for name in ("marts.0", "marts.a", "marts.b"):
         of_view("drop", name)
     assert of_view("refresh") == []
     assert of_view("drop", "marts.users") == {"view": "marts.users"}
