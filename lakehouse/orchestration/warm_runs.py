@@ -42,11 +42,15 @@ PRELOADED = (
     "dagster._cli.api",
     "lakehouse.orchestration.code_location",
     "lakehouse.orchestration.components.pipeline_component",
+    # pyarrow imports it before it makes its first array, where it is installed
+    "pandas",
 )
 CAN_FORK = sys.platform == "linux"
 """Whether a process that has imported much may be forked: macOS's libraries forbid it."""
 _LOOK_SECONDS = 0.5
 _location: tuple[int, str] | None = None
+# runs whose end a thread of this process waits for: it knows more of it than the run monitor
+_watched: set[str] = set()
 
 
 class WarmRunLauncher(DefaultRunLauncher):
@@ -82,7 +86,15 @@ class WarmRunLauncher(DefaultRunLauncher):
         process = multiprocessing.get_context("forkserver").Process(
             target=_execute, args=(arguments, location), name=f"run-{run.run_id}"
         )
-        process.start()
+        try:
+            process.start()
+        except (OSError, EOFError) as error:
+            # a package that fails to be imported ends the fork server
+            reason = f"the fork server has ended ({error!r})"
+            self._instance.report_engine_event(f"The code server starts this run: {reason}.", run)
+            super().launch_run(context)
+            return
+        _watched.add(run.run_id)
         tag = process_tag(process.pid)
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: tag})
         threading.Thread(
@@ -111,7 +123,7 @@ class WarmRunLauncher(DefaultRunLauncher):
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Whether the process of a run is there; of one that a code server started it is said."""
         tag = run.tags.get(PROCESS_TAG)
-        if tag is None or is_alive(tag):
+        if tag is None or run.run_id in _watched or is_alive(tag):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"its process ({tag}) is gone")
 
@@ -190,17 +202,20 @@ def _execute(arguments: str, location: str) -> None:
 
 def _watch(process: BaseProcess, tag: str, run_id: str, instance_ref: InstanceRef) -> None:
     """Wait until a run's process has ended, and fail the run if it has not ended itself."""
-    process.join()
-    # the fork server may have been killed, and not the run
-    while is_alive(tag):
-        time.sleep(_LOOK_SECONDS)
-    with dg.DagsterInstance.from_ref(instance_ref) as instance:
-        run = instance.get_run_by_id(run_id)
-        if run is not None and not run.is_finished:
-            prefix = f"Run execution process for {run_id}"
-            message = get_run_crash_explanation(prefix, process.exitcode or 0)
-            instance.report_engine_event(message, run, cls=WarmRunLauncher)
-            instance.report_run_failed(run)
+    try:
+        process.join()
+        # the fork server may have been killed, and not the run
+        while is_alive(tag):
+            time.sleep(_LOOK_SECONDS)
+        with dg.DagsterInstance.from_ref(instance_ref) as instance:
+            run = instance.get_run_by_id(run_id)
+            if run is not None and not run.is_finished:
+                prefix = f"Run execution process for {run_id}"
+                message = get_run_crash_explanation(prefix, process.exitcode or 0)
+                instance.report_engine_event(message, run, cls=WarmRunLauncher)
+                instance.report_run_failed(run)
+    finally:
+        _watched.discard(run_id)
 
 
 def _began(process: int) -> str:

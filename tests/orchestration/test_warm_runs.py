@@ -51,6 +51,13 @@ def never():
 
 defs = dg.Definitions(jobs=[do], sensors=[never], executor=dg.in_process_executor)
 """
+# of a package that does not fit another one
+BROKEN = """
+import sys
+if "forkserver" in " ".join(sys.orig_argv):
+    raise ValueError("numpy.dtype size changed")
+raise ImportError("none")
+"""
 LAUNCH = """mutation ($params: ExecutionParams!) { launchRun(executionParams: $params) {
     __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 TERMINATE = """mutation ($run: String!) { terminateRun(runId: $run) {
@@ -203,6 +210,17 @@ def test_runs_outlive_the_process_that_they_were_forked_from(server: Forked) -> 
     assert server.status(run) == "STARTED"
     os.kill(process, signal.SIGKILL)
     server.becomes(run, "FAILURE")
+
+
+def test_runs_are_started_by_the_code_server_where_a_package_cannot_be_imported(
+    tmp_path: Path,
+) -> None:
+    folder = laid_out(tmp_path)
+    (folder / "pandas.py").write_text(BROKEN)
+    with started(folder) as server:
+        run = server.launch("work")
+        server.becomes(run, "SUCCESS")
+        assert "The code server starts this run: the fork server has ended" in server.said(run)
 
 
 def test_a_run_that_died_while_no_daemon_was_there_fails(tmp_path: Path) -> None:
