@@ -67,8 +67,11 @@ class MetastoreProcess:
             "metastore.task.threads.always": (
                 "org.apache.hadoop.hive.metastore.events.EventCleanerTask"
             ),
+            # version 4 lets no lock go unless its housekeeping is on
+            "metastore.housekeeping.threads.on": "true",
+            "metastore.timedout.txn.reaper.start": "1s",
+            "metastore.timedout.txn.reaper.interval": "2s",
             "metastore.txn.timeout": f"{_LOCK_SECONDS}s",
-            "hive.txn.timeout": f"{_LOCK_SECONDS}s",
         }
         properties = "".join(
             f"<property><name>{key}</name><value>{value}</value></property>"
