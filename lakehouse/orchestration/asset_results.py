@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -23,8 +24,26 @@ FAILED_BY = "lakehouse/error"
 """Metadata of a failure: the type of the error that its description is from."""
 REPLAYED_TAG = "lakehouse/replayed"
 """Tag of a run that computes again, and stores nothing."""
+_INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
+
+
+class RetryUnlessInterrupted(dg.RetryPolicy):
+    """A retry policy for failures: who terminates a run, or stops Dagster, wants no second attempt.
+
+    Dagster asks a policy about interrupts as well, so that a terminated run would begin its step
+    again.
+    """
+
+    def calculate_delay(self, attempt_num: int) -> float:
+        """Seconds to wait. Raises the interrupt that ended the attempt."""
+        error = sys.exc_info()[1]
+        if isinstance(error, _INTERRUPTS):
+            raise error
+        return float(super().calculate_delay(attempt_num))
+
+
 # what another writer or a slow network breaks can be tried again; what the data breaks cannot
-RETRY = dg.RetryPolicy(
+RETRY = RetryUnlessInterrupted(
     max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
 )
 

@@ -24,11 +24,12 @@ PROJECT = """
 import os, time
 import dagster as dg
 import numpy
+from lakehouse.orchestration.asset_results import RETRY
 from lakehouse.orchestration.warm_runs import code_location
 
 SAID = "as it was"
 
-@dg.op
+@dg.op(retry_policy=RETRY)  # as all of this package's assets have
 def work(context):
     (what,) = [context.run.tags["what"]]
     context.log.info(f"{SAID}: {what} {numpy.random.random()}")
@@ -39,7 +40,7 @@ def work(context):
     if what == "wait":
         time.sleep(600)
     if what == "fail":
-        raise ValueError("on purpose")
+        raise dg.Failure("on purpose", allow_retries=False)
 
 @dg.job
 def do():
