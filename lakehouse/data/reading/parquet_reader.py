@@ -505,16 +505,17 @@ class ParquetTaskReader(TaskReader):
             return groups
         footer, leaf_of = self._footer.parsed, _primitive_leaves(_by_id(columns), self._scan.types)
         types = {
-            field_id: footer.schema.column(leaf_of[field_id]) for field_id in asked & leaf_of.keys()
+            field_id: column.physical_type
+            for field_id in asked & leaf_of.keys()
+            if not _is_unsigned(column := footer.schema.column(leaf_of[field_id]))
         }
         chosen = []
         for group in groups:
             chunks = self._chunks[group]
             filtered = {
-                field_id: Filtered(column.physical_type, *bloom)
-                for field_id, column in types.items()
+                field_id: Filtered(physical_type, *bloom)
+                for field_id, physical_type in types.items()
                 if (bloom := chunks[leaf_of[field_id]].bloom) is not None
-                and not _is_unsigned(column)
             }
             if not filtered or may_hold(where, filtered.get, self._bytes):
                 chosen.append(group)

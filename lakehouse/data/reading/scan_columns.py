@@ -418,7 +418,7 @@ class TaskReader(ABC):
     Attributes:
         path: location of the file.
         row_groups: those that are read.
-        bloom_filters: how many were consulted to choose them.
+        bloom_filters: reads of Bloom filters that it took to choose them.
     """
 
     row_groups: list[RowGroup]

@@ -25,6 +25,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    StructType,
     UUIDType,
 )
 
@@ -167,6 +168,33 @@ def test_no_row_is_lost_by_a_filter_of_any_shape(tmp_path, seed):
         expected = [row[0] for row in duckdb.execute(asked).fetchall()]
         key = str
         assert sorted(found["n"].to_pylist(), key=key) == sorted(expected, key=key), where
+
+
+def test_fields_of_structs_have_filters_too(tmp_path):
+    """The judge: brute force over rows. A column of the same name beside the struct has none."""
+    rows = rows_of(3)
+    inside = StructType(NestedField(8, "s", StringType()))
+    schema = Schema(NestedField(7, "o", inside), NestedField(3, "s", StringType()))
+    nested = pa.StructArray.from_arrays([rows["s"].combine_chunks()], ["s"])
+    file, _ = written(
+        tmp_path,
+        pa.table({"o": nested, "s": rows_of(4)["s"]}),
+        schema,
+        **{
+            "write.parquet.bloom-filter-enabled.column.o.s": "true",
+            "write.parquet.bloom-filter-enabled.column.s": "false",
+            "write.parquet.bloom-filter-ndv.column.o.s": "100",
+        },
+    )
+    texts = rows["s"].to_pylist()
+    spared = 0
+    for value in [*dict.fromkeys(filter(None, texts))][-20:]:
+        opened, read = groups_and_rows(tmp_path, file, f"o.s = '{value}'", schema)
+        assert {at // GROUP_ROWS for at, text in enumerate(texts) if text == value} <= set(opened)
+        assert read.num_rows == texts.count(value)
+        spared += GROUPS - len(opened)
+        assert groups_and_rows(tmp_path, file, f"s = '{value}'", schema)[1].num_rows == 0
+    assert spared > 60  # of 160
 
 
 NAMED = json.dumps([{"field-id": field.field_id, "names": [field.name]} for field in SCHEMA.fields])
