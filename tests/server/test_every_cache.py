@@ -151,6 +151,18 @@ class Client:
         assert self.ask("DELETE", f"{table}?purgeRequested=true").status_code == 204
 
 
+def kept_by_a_round(client):
+    """Bytes that are allocated by making and forgetting tables, and not freed."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(TABLES):
+        client.one_table()
+    gc.collect()
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return kept
+
+
 @pytest.fixture
 def imported_too():
     """What was imported, which `tests/conftest.py` freezes, is an object of the collector again."""
@@ -178,13 +190,9 @@ def test_nothing_grows_with_the_tables_that_there_were(tmp_path, kind):
             gc.collect()
             before = {key: size for key, (size, _) in containers().items()}
             counts = {name: one.cache_info().currsize for name, one in caches().items()}
-            tracemalloc.start()
-            taken = tracemalloc.get_traced_memory()[0]
-            for _ in range(TABLES):
-                client.one_table()
-            gc.collect()
-            taken = tracemalloc.get_traced_memory()[0] - taken
-            tracemalloc.stop()
+            # what is kept grows in every round; a table of the process (of interned strings, that
+            # of a long session takes 15 MiB when it is doubled) grows in one of them
+            taken = min(kept_by_a_round(client) for _ in range(3))
             bounded = [one for one in gc.get_objects() if isinstance(one, KeptByBytes)]
             assert all(one.held <= one.bytes_max <= 128 * MIB for one in bounded)
             own = {id(one._kept) for one in bounded}
@@ -192,7 +200,7 @@ def test_nothing_grows_with_the_tables_that_there_were(tmp_path, kind):
             grown = [
                 repr(one)[:1000]
                 for key, (size, one) in containers().items()
-                if key not in own and key in before and size - before[key] >= TABLES // 2
+                if key not in own and key in before and size - before[key] >= 3 * TABLES // 2
             ]
             assert grown == []
             counted = {n: c.cache_info().currsize for n, c in caches().items()}
