@@ -211,7 +211,7 @@ bench: .venv/installed ## Every benchmark beside its peers, results in benchmark
 test-clouds: .venv/installed .tools/bin/versitygw .tools/bin/fake-gcs-server .tools/azurite/node_modules/.bin/azurite-blob ## Storages, catalogs, races and kills on Azurite, versitygw, fake-gcs-server (Go, npm)
 	$(RUN) python -m tests.conformance.clouds
 
-test-metastores: .venv/installed ## Catalogs, races, kills on Hive Metastores, Java as judge (JDK, Maven)
+test-metastores: .venv/installed ## Catalogs, races, kills on Hive Metastores and Glue, Java as judge (JDK, Maven)
 	$(RUN) python -m tests.conformance.metastores
 
 cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes, killed one by one: CLUSTER="--calm"

@@ -572,15 +572,15 @@ def load_catalog(
     Args:
         catalog: "file:///data/warehouse" or a path (a folder with tables), "s3://bucket/prefix",
             "sqlite:///path.db", "postgresql+psycopg://...", "https://..." (REST), "hms://host:9083"
-            (Hive Metastore); or a name. A `pathlib.Path` is a folder, never a name.
+            (Hive Metastore), "glue://REGION"; or a name. A `pathlib.Path` is a folder.
         uri: the location, if `catalog` is a name or is left out.
         warehouse: location of new tables, for catalogs that are not folders.
         name: the catalog's name, part of a SQL catalog's key; by default the configured one, or
             "lakehouse".
         environment: clock, ids and randomness; by default the real ones.
         properties: options of storage and catalog, such as `s3.endpoint`; `type` may be "sql",
-            "rest" or "hive"; `branch`: the lake seen from that branch; `at`: a version of the lake
-            ("41") or a time, to be read.
+            "rest", "hive" or "glue"; `branch`: the lake seen from that branch; `at`: a version of
+            the lake ("41") or a time, to be read.
 
     Raises:
         InvalidInputError: a type that is not supported, a missing URI or warehouse, or a

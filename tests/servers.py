@@ -110,19 +110,34 @@ def postgres_on_loopback() -> Iterator[int]:
 
 MOTO = """
 import sys, threading
+from moto.core.exceptions import JsonRESTError
+from moto.glue.responses import GlueResponse
 from moto.s3.responses import S3Response
 from moto.server import main
 
-put, one_at_a_time = S3Response._key_response_put, threading.Lock()
+put, update = S3Response._key_response_put, GlueResponse.update_table
+one_at_a_time = threading.Lock()
 
 def atomic(self, *args, **kwargs):
     with one_at_a_time:
         return put(self, *args, **kwargs)
 
+def compared(self):
+    with one_at_a_time:
+        asked = self.parameters
+        table = self.glue_backend.get_table(asked["DatabaseName"], asked["TableInput"]["Name"])
+        if asked.get("VersionId", "") not in ("", table.as_dict()["VersionId"]):
+            raise JsonRESTError("ConcurrentModificationException", "another version is current")
+        return update(self)
+
 S3Response._key_response_put = atomic
+GlueResponse.update_table = compared
 main(["-H", "127.0.0.1", "-p", sys.argv[1]])
 """
-"""moto looks for an object and then puts it: of two conditional puts at once both may succeed."""
+"""moto looks for an object and then puts it: of two conditional puts at once both may succeed.
+
+It compares no `VersionId` of Glue's tables, as AWS says that Glue does.
+"""
 
 
 @contextmanager

@@ -18,17 +18,14 @@ from lakehouse.storage.location import canonical
 _REST = ("http", "https")
 _SQL = ("sqlite", "postgresql", "postgres")
 _HIVE = ("hms", "thrift")
-_OTHERS = {
-    "glue": "Glue's own interface is",
-    "jdbc": "URLs of JDBC are",
+_JDBC = (
+    "URLs of JDBC are not opened here. Open its database as sqlite:///FILE or "
+    "postgresql+psycopg://..., with the name that its rows have as name=..."
+)
+_METASTORES = {
+    "hive": ("lakehouse.catalog.hive.hive_catalog", "HiveCatalog"),
+    "glue": ("lakehouse.catalog.glue.glue_catalog", "GlueCatalog"),
 }
-_WAYS_OUT = {
-    "glue": "Open its REST endpoint: https://glue.REGION.amazonaws.com/iceberg, with "
-    "rest.sigv4-enabled=true and rest.signing-name=glue.",
-    "jdbc": "Open its database as sqlite:///FILE or postgresql+psycopg://..., with the name that "
-    "its rows have as name=...",
-}
-"""What is said of schemes and types of catalogs that are known and not opened, by one of them."""
 
 
 def open_catalog(
@@ -45,11 +42,11 @@ def open_catalog(
         uri: a folder (`/data/warehouse`, `file:///data/warehouse`, `s3://bucket/prefix`,
             `memory://name`) for a filesystem catalog; `sqlite:///...` or `postgresql+psycopg://...`
             for a SQL catalog; `http(s)://...` for a REST catalog; `hms://host:9083` for a Hive
-            Metastore. A relative path is taken from the working directory.
+            Metastore; `glue://REGION` for Glue. A relative path is in the working directory.
         warehouse: location below which tables are created; needed by SQL catalogs, the uri itself
             for filesystem catalogs. For REST catalogs the name that the server knows it by, or a
             location, outside which no table is written then; the server's own where it is missing,
-            and so for Hive Metastores.
+            and so for Hive Metastores and Glue.
         name: the catalog's name; with a SQL catalog also `catalog_name` in its tables.
         environment: clock and ids.
         properties: catalog and storage properties (`s3.endpoint`, `allowed-locations`, ...).
@@ -73,8 +70,8 @@ def open_catalog(
         return _catalog_class("lakehouse.catalog.rest.rest_catalog", "RestCatalog")(
             uri, warehouse, name=name, properties=properties, environment=environment
         )
-    if kind == "hive":
-        return _catalog_class("lakehouse.catalog.hive.hive_catalog", "HiveCatalog")(
+    if kind in _METASTORES:
+        return _catalog_class(*_METASTORES[kind])(
             uri,
             None if warehouse is None else absolute(warehouse),
             name=name,
@@ -96,17 +93,15 @@ def open_catalog(
 
 
 def kind_of(uri: str) -> str:
-    """`sql`, `rest`, `hive`, or `filesystem` for a folder, which is its own warehouse."""
+    """`sql`, `rest`, `hive`, `glue`, or `filesystem` for a folder, which is its own warehouse."""
     scheme = _scheme(uri)
-    kinds = {"sql": _SQL, "rest": _REST, "hive": _HIVE}
+    kinds = {"sql": _SQL, "rest": _REST, "hive": _HIVE, "glue": ("glue",)}
     return next((kind for kind, schemes in kinds.items() if scheme in schemes), "filesystem")
 
 
 def not_opened(kind: str) -> str | None:
     """Why a catalog of this scheme or type is not opened, and the way out; None where it may be."""
-    if kind not in _OTHERS:
-        return None
-    return f"{_OTHERS[kind]} not opened here. {_WAYS_OUT[kind]}"
+    return _JDBC if kind == "jdbc" else None
 
 
 def _scheme(uri: str) -> str:

@@ -14,7 +14,7 @@ from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.errors import InvalidInputError
 
 DEFAULT_NAME = "lakehouse"
-_TYPES = ("rest", "sql", "hive")
+_TYPES = ("rest", "sql", "hive", "glue")
 _NAMED_APART = ("uri", "warehouse", "type")
 _NAME = re.compile(r"[\w-][\w.-]*")
 
@@ -55,7 +55,7 @@ def choose_catalog(
         uri: the location, of a catalog that is named or is not.
         warehouse: location of new tables.
         name: the catalog's name where it is another than the one that it is configured under.
-        properties: options; `type`, if there is one, is `sql`, `rest` or `hive`.
+        properties: options; `type`, if there is one, is `sql`, `rest`, `hive` or `glue`.
 
     Raises:
         InvalidInputError: neither name nor location, a named catalog without a URI, a type that
@@ -75,7 +75,8 @@ def choose_catalog(
     if is_word and (configured is not None or uri is not None or "type" in given):
         given = {**(configured or {}), **given}
         name = name or catalog
-        uri = uri or given.get("uri")
+        is_glue = given.get("type", "").lower() == "glue"
+        uri = uri or given.get("uri") or ("glue://" if is_glue else None)
         if uri is None:
             variable = f"PYICEBERG_CATALOG__{str(catalog).upper().replace('-', '_')}__URI"
             raise InvalidInputError(

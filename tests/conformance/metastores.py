@@ -1,8 +1,8 @@
 """The suite of catalogs, races, kills on Hive Metastores 3.1.3 and 4.0.1: `make test-metastores`.
 
-Maven fetches their standalone distributions and Hadoop (300 MB); a JDK of 17 or newer runs them,
-each over a database in one PostgreSQL. Iceberg's Java is the judge of what is written, and
-pyiceberg where the metastore has the calls of its client (3.1.3).
+Maven fetches their standalone distributions and Hadoop (370 MB); a JDK of 17 or newer runs them,
+each over a database in one PostgreSQL. Iceberg's Java is the judge of what is written, there and in
+Glue (moto's), and pyiceberg in Glue and where the metastore has the calls of its client (3.1.3).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SUITES = (
     "tests/integration/test_catalogs.py",
     "tests/integration/test_views.py",
     "tests/integration/test_hive_metastore.py",
+    "tests/integration/test_glue.py",
 )
 VERSIONS = {"hive3": "3.1.3", "hive4": "4.0.1"}
 _SCHEMA_TOOLS = {
@@ -127,14 +128,15 @@ def _answers(uri: str) -> bool:
 
 
 def java() -> judge.Judge:
-    """Iceberg's Java with its catalog for Hive, which cannot ask by the client of version 4."""
+    """Iceberg's Java with its catalog for Glue, and that for Hive, with the client of version 3."""
     home = TOOLS / f"apache-hive-metastore-{VERSIONS['hive3']}-bin"
     return judge.Judge(f"{TOOLS}/*:{home}/lib/*")
 
 
 def build() -> None:
     """Fetch what is not there."""
-    if not (TOOLS / f"apache-hive-metastore-{VERSIONS['hive4']}-bin").exists():
+    fetched = (f"apache-hive-metastore-{VERSIONS['hive4']}-bin", "iceberg-aws-1.12.0.jar")
+    if not all((TOOLS / name).exists() for name in fetched):
         subprocess.run(
             [
                 *("mvn", "-B", "-q", "-f", str(POM)),
@@ -170,7 +172,7 @@ def main(arguments: list[str]) -> int:
         for server in servers.values():
             running.enter_context(server.running())
         uris = {name: server.uri for name, server in servers.items()}
-        command = [sys.executable, "-m", "pytest", "-q", "-k", "hive", *SUITES]
+        command = [sys.executable, "-m", "pytest", "-q", "-k", "hive or glue", *SUITES]
         environ = {**os.environ, "LAKEHOUSE_METASTORES": json.dumps(uris)}
         return subprocess.call([*command, *arguments], cwd=ROOT, env=environ)
 

@@ -10,6 +10,7 @@ from pyiceberg.expressions import EqualTo
 
 from lakehouse.catalog import open_catalog
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.metastore_catalog import MetastoreCatalog
 from lakehouse.catalog.pointer_catalog import PointerCatalog
 from lakehouse.errors import (
     CommitConflictError,
@@ -37,9 +38,12 @@ KINDS = (
     "sqlite-local",
     "sqlite-s3",
     "postgres-local",
+    "glue-local",
+    "glue-s3",
     *(f"{kind}-{cloud}" for kind in ("files", "sqlite") for cloud in clouds()),
     *(f"{name}-{way}" for name in metastores() for way in ("local", "unlocked")),
 )
+GLUE_KEYS = ("endpoint", "access-key-id", "secret-access-key")
 KINDS = tuple(kind for kind in KINDS if kind != "hive3-unlocked")  # it compares nothing
 
 
@@ -62,7 +66,7 @@ def catalog(request, tmp_path, servers):
 def open_kind(kind, tmp_path, servers):
     unique = uuid.uuid4().hex
     catalog_kind, _, storage_kind = kind.partition("-")
-    properties = servers("s3") if storage_kind == "s3" else {}
+    properties = servers("s3") if "s3" in kind or catalog_kind == "glue" else {}
     if storage_kind in clouds():
         _, properties = clouds()[storage_kind]
     warehouse = {
@@ -75,6 +79,8 @@ def open_kind(kind, tmp_path, servers):
     }[storage_kind]
     if catalog_kind == "files":
         return open_catalog(warehouse, **properties)
+    if catalog_kind == "glue":
+        return emptied(glue_catalog(properties, warehouse))
     if catalog_kind in metastores():
         locking = {"iceberg.engine.hive.lock-enabled": str(storage_kind != "unlocked").lower()}
         return emptied(open_catalog(metastores()[catalog_kind], warehouse=warehouse, **locking))
@@ -82,24 +88,36 @@ def open_kind(kind, tmp_path, servers):
     return open_catalog(uri, warehouse=warehouse, name=f"c{unique}", **properties)
 
 
+def glue_catalog(s3_properties, warehouse, **options):
+    """A catalog in the Glue of a test server."""
+    keys = {f"glue.{name}": s3_properties[f"s3.{name}"] for name in GLUE_KEYS}
+    return open_catalog("glue://us-east-1", warehouse=warehouse, **s3_properties, **keys, **options)
+
+
 def emptied(catalog):
-    """A Hive catalog without the namespaces of other tests."""
+    """A catalog in a metastore without the namespaces of other tests."""
     for (name,) in catalog.list_namespaces():
-        if name != "default":
+        if is_glue(catalog):
+            catalog._databases._client.call("delete_database", Name=name)
+        elif name != "default":
             catalog._metastore.call(
                 lambda client, name=name: client.drop_database(name, False, True)
             )
     return catalog
 
 
-def is_hive(catalog):
-    """Names have one level there, and letters, digits and underscores (test_hive_metastore.py)."""
-    return catalog.uri.startswith("hms:")
+def is_glue(catalog):
+    return catalog.uri.startswith("glue:")
+
+
+def in_metastore(catalog):
+    """Names have one level there, and letters, digits and underscores."""
+    return isinstance(catalog, MetastoreCatalog)
 
 
 def test_namespaces(catalog):
-    if is_hive(catalog):
-        pytest.skip("its namespaces have one level: test_hive_metastore.py")
+    if in_metastore(catalog):
+        pytest.skip("its namespaces have one level: test_hive_metastore.py, test_glue.py")
     with pytest.raises(NoSuchNamespaceError):
         catalog.list_tables(("raw",))
     catalog.create_namespace(("raw",), {"owner": "us"})
@@ -126,7 +144,7 @@ def test_tables(catalog):
     version = create_table(catalog)
     with pytest.raises(TableAlreadyExistsError):
         create_table(catalog)
-    error = InvalidIdentifierError if is_hive(catalog) else NamespaceAlreadyExistsError
+    error = InvalidIdentifierError if in_metastore(catalog) else NamespaceAlreadyExistsError
     with pytest.raises(error):
         catalog.create_namespace((*EVENTS.namespace, EVENTS.name))
     assert catalog.table_exists(EVENTS)
@@ -253,8 +271,8 @@ def test_names_cannot_escape(catalog, name):
 
 @pytest.mark.parametrize("name", ["../../../escape", "a/b", "a.b", ".hidden", "/", "a.", "..."])
 def test_dots_and_slashes_are_parts_of_names_or_refused(catalog, name):
-    if is_hive(catalog):
-        pytest.skip("it keeps few names: test_hive_metastore.py")
+    if in_metastore(catalog):
+        pytest.skip("it keeps few names: test_hive_metastore.py, test_glue.py")
     identifier = Identifier(("raw", name), name)
     if isinstance(catalog, FilesystemCatalog):
         for attempt in (
@@ -313,8 +331,8 @@ def test_locations_are_confined(catalog):
 
 
 def test_names_are_bound_parameters(catalog):
-    if is_hive(catalog):
-        pytest.skip("it keeps few names: test_hive_metastore.py")
+    if in_metastore(catalog):
+        pytest.skip("it keeps few names: test_hive_metastore.py, test_glue.py")
     evil = Identifier(("raw",), "x'); DROP TABLE iceberg_tables; --")
     create_table(catalog)
     create_table(catalog, evil)
@@ -327,8 +345,8 @@ def test_names_are_bound_parameters(catalog):
 )
 def test_names_and_values_that_stores_and_urls_would_escape(catalog, name):
     """Names of tables and partition values become folders: what is written is found again."""
-    if is_hive(catalog):
-        pytest.skip("it keeps few names: test_hive_metastore.py")
+    if in_metastore(catalog):
+        pytest.skip("it keeps few names: test_hive_metastore.py, test_glue.py")
     lake = Lakehouse(catalog)
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "p": [name, name + "/..\\"]})
     table = lake.create_table(("raw", name), rows.schema, partition_by=["p"])

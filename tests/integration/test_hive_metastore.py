@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ import time
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -38,6 +36,7 @@ from tests.integration.test_races import check_race, start
 from tests.servers import metastores
 from tests.tables import EVENTS, create_table, data_file, live_files
 from tests.waiting import eventually, reaped
+from tests.wire import Wire
 
 pytestmark = pytest.mark.slow
 LOCKING = "engine.hive.lock-enabled"
@@ -283,61 +282,6 @@ def test_kill_at_random_moments(tmp_path, name, locking):
     Transaction(catalog, EVENTS).append([data_file("after")]).commit()
     assert "after" in live_files(catalog, catalog.load(EVENTS))
     catalog.close()
-
-
-class Wire(threading.Thread):
-    """Passes bytes between a client and a metastore, and cuts the wire at the call that is named.
-
-    Attributes:
-        cut_at: a name of a call; empty: none.
-        delivered: whether that call reaches the metastore, and its reply alone is lost.
-    """
-
-    def __init__(self, uri):
-        super().__init__(daemon=True)
-        self._target = urlsplit(uri)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.uri = f"hms://127.0.0.1:{self._listening.getsockname()[1]}"
-        self.cut_at, self.delivered, self.cuts = b"", True, 0
-
-    def run(self):
-        with suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client):
-        server = socket.create_connection((self._target.hostname, self._target.port))
-        silent = threading.Event()
-        back = threading.Thread(target=self._back, args=(server, client, silent), daemon=True)
-        back.start()
-        with suppress(OSError):
-            while data := client.recv(1 << 16):
-                if self.cut_at and self.cut_at in data:
-                    self.cut_at = b""
-                    self.cuts += 1
-                    silent.set()
-                    if self.delivered:
-                        while True:  # the rest of the call
-                            server.sendall(data)
-                            client.settimeout(0.3)
-                            data = client.recv(1 << 16)
-                    break
-                server.sendall(data)
-        if silent.is_set() and self.delivered:
-            back.join(10)  # until the metastore has answered
-        client.close()
-        server.close()
-
-    def _back(self, server, client, silent):
-        with suppress(OSError):
-            while data := server.recv(1 << 16):
-                if silent.is_set():
-                    return
-                client.sendall(data)
-
-    def close(self):
-        self._listening.close()
 
 
 @contextmanager

@@ -12,24 +12,16 @@ from typing import Any
 import orjson
 from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    DecimalType,
-    FixedType,
-    IcebergType,
-    ListType,
-    MapType,
-    StructType,
-)
 
+from lakehouse.catalog.hive_types import hive_type
 from lakehouse.catalog.metadata_files import Described
+from lakehouse.catalog.metastore_pointers import LOCATION, PREVIOUS, TYPE, TYPES
 from lakehouse.catalog.pointers import TABLE, Kind, PointerMove
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.views.view_metadata import ViewMetadata
 
-LOCATION, PREVIOUS, TYPE = "metadata_location", "previous_metadata_location", "table_type"
-_TYPES = {"TABLE": "iceberg", "VIEW": "iceberg-view"}
 _VALUE_MAX = 32_672
 """Characters of a parameter, in every database that a metastore may have."""
 _COMMENT_MAX = 256
@@ -42,22 +34,6 @@ _STATISTICS = {
     "numRows": "total-records",
     "totalSize": "total-files-size",
 }
-_HIVE_TYPES = {
-    **{name: name for name in ("boolean", "int", "float", "double", "date", "string", "binary")},
-    "long": "bigint",
-    "time": "string",
-    "uuid": "string",
-    "unknown": "void",
-    "timestamp": "timestamp",
-    "timestamp_ns": "timestamp",
-    **dict.fromkeys(("timestamptz", "timestamptz_ns"), "timestamp with local time zone"),
-}
-
-
-def is_of(table: Any, kind: Kind) -> bool:
-    """Whether what a metastore keeps is an Iceberg table, or an Iceberg view."""
-    kept = (table.parameters or {}).get(TYPE, "")
-    return bool(kept.lower() == _TYPES[kind.iceberg_type]) and LOCATION in table.parameters
 
 
 def hive_table(move: PointerMove, new: Described, present: Any | None, kind: Kind) -> Any:
@@ -87,7 +63,7 @@ def hive_table(move: PointerMove, new: Described, present: Any | None, kind: Kin
     parameters |= {_NAMES.get(name, name): value for name, value in new.properties.items()}
     # statistics of Hive's own, of which nobody knows whether they are right still
     parameters.pop("COLUMN_STATS_ACCURATE", None)
-    parameters |= {TYPE: _TYPES[kind.iceberg_type].upper(), LOCATION: move.location}
+    parameters |= {TYPE: TYPES[kind.iceberg_type].upper(), LOCATION: move.location}
     if move.expected is not None:
         parameters[PREVIOUS] = move.expected
     if new.properties.get("engine.hive.enabled", "").lower() == "true":
@@ -160,24 +136,3 @@ def _storage(metadata: Any, present: Any | None) -> Any:
             serdeInfo=SerDeInfo(serializationLib=f"{_OF_HIVE}HiveIcebergSerDe", parameters={}),
         )
     return storage
-
-
-def hive_type(iceberg: IcebergType) -> str:
-    """The type as Hive names it; what it does not know is bytes.
-
-    >>> from pyiceberg.types import LongType
-    >>> hive_type(LongType())
-    'bigint'
-    """
-    if isinstance(iceberg, StructType):
-        inner = (f"{field.name}:{hive_type(field.field_type)}" for field in iceberg.fields)
-        return f"struct<{','.join(inner)}>"
-    if isinstance(iceberg, ListType):
-        return f"array<{hive_type(iceberg.element_type)}>"
-    if isinstance(iceberg, MapType):
-        return f"map<{hive_type(iceberg.key_type)},{hive_type(iceberg.value_type)}>"
-    if isinstance(iceberg, DecimalType):
-        return f"decimal({iceberg.precision},{iceberg.scale})"
-    if isinstance(iceberg, FixedType):
-        return "binary"
-    return _HIVE_TYPES.get(str(iceberg), "binary")

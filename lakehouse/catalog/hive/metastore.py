@@ -30,6 +30,13 @@ from thrift.Thrift import TApplicationException, TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
+from lakehouse.catalog.metastore_namespaces import (
+    Missing,
+    NotAllowed,
+    Refusal,
+    Taken,
+    Unnameable,
+)
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, StorageError, UnsupportedFeatureError
@@ -43,33 +50,6 @@ _PORT = 9083
 _TIMEOUT_MS = 60_000
 _AT_ONCE = 200
 """Tables that are asked for by one call."""
-
-
-class Refusal(Exception):  # noqa: N818 - each is turned into an error of ours
-    """A metastore did nothing of what was asked, and says why.
-
-    What Thrift generates for it cannot pass a context manager: it is immutable.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
-
-
-class Missing(Refusal):
-    """There is no such table or database."""
-
-
-class Taken(Refusal):
-    """The name is that of another one."""
-
-
-class Unnameable(Refusal):
-    """A name, a type or a value that it does not keep."""
-
-
-class NotAllowed(Refusal):
-    """An operation that makes no sense there, such as dropping a database that is not empty."""
 
 
 class NoLock(Refusal):
@@ -138,6 +118,7 @@ class Metastore:
             kind = _REFUSALS.get(type(error))
             if kind is None:
                 raise StorageError(f"{self.uri}: {message}") from None
+            # what Thrift generates for it cannot pass a context manager: it is immutable
             raise kind(message) from None
         finally:
             if is_whole:

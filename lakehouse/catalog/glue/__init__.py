@@ -1,0 +1,1 @@
+"""A catalog in the Glue Data Catalog of AWS."""
