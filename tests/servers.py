@@ -177,6 +177,11 @@ def metastores() -> dict[str, str]:
     return json.loads(os.environ.get("LAKEHOUSE_METASTORES", "{}"))
 
 
+def metastores_store() -> dict[str, str]:
+    """Storage properties of the S3 in which these may make folders."""
+    return json.loads(os.environ.get("LAKEHOUSE_METASTORES_STORE", "{}"))
+
+
 def _wait_for(endpoint: str) -> None:
     def answers() -> bool:
         try:

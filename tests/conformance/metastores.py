@@ -1,8 +1,9 @@
 """The suite of catalogs, races, kills on Hive Metastores 3.1.3 and 4.0.1: `make test-metastores`.
 
-Maven fetches their standalone distributions and Hadoop (370 MB); a JDK of 17 or newer runs them,
-each over a database in one PostgreSQL. Iceberg's Java is the judge of what is written, there and in
-Glue (moto's), and pyiceberg in Glue and where the metastore has the calls of its client (3.1.3).
+Maven fetches their standalone distributions and Hadoop with its S3 (680 MB); a JDK of 17 or newer
+runs them, each over a database in one PostgreSQL and a store of S3. Iceberg's Java is the judge of
+what is written, there and in Glue (moto's), and so is pyiceberg, in Glue and where the metastore
+has the calls of its client (3.1.3).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import psycopg
 from tests.cluster.loopback import LoopbackPostgres
 from tests.cluster.ports import free_port
 from tests.conformance.java import judge
+from tests.servers import s3
 from tests.waiting import eventually, reaped
 
 ROOT = Path(__file__).parents[2]
@@ -49,9 +51,10 @@ class MetastoreProcess:
         name: of `VERSIONS`.
         folder: its settings, log and warehouse.
         database: JDBC URL of its empty database.
+        store: storage properties of the S3 in which it may make folders.
     """
 
-    def __init__(self, name: str, folder: Path, database: str) -> None:
+    def __init__(self, name: str, folder: Path, database: str, store: dict[str, str]) -> None:
         self.name, self.port = name, free_port()
         self.uri = f"hms://127.0.0.1:{self.port}"
         self._folder = folder
@@ -73,6 +76,12 @@ class MetastoreProcess:
             "metastore.timedout.txn.reaper.start": "1s",
             "metastore.timedout.txn.reaper.interval": "2s",
             "metastore.txn.timeout": f"{_LOCK_SECONDS}s",
+            "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "fs.s3a.endpoint": store["s3.endpoint"],
+            "fs.s3a.access.key": store["s3.access-key-id"],
+            "fs.s3a.secret.key": store["s3.secret-access-key"],
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": "false",
         }
         properties = "".join(
             f"<property><name>{key}</name><value>{value}</value></property>"
@@ -135,7 +144,7 @@ def java() -> judge.Judge:
 
 def build() -> None:
     """Fetch what is not there."""
-    fetched = (f"apache-hive-metastore-{VERSIONS['hive4']}-bin", "iceberg-aws-1.12.0.jar")
+    fetched = (f"apache-hive-metastore-{VERSIONS['hive4']}-bin", "hadoop-aws-3.3.6.jar")
     if not all((TOOLS / name).exists() for name in fetched):
         subprocess.run(
             [
@@ -149,7 +158,7 @@ def build() -> None:
 
 
 @contextmanager
-def metastores(folder: Path) -> Iterator[dict[str, MetastoreProcess]]:
+def metastores(folder: Path, store: dict[str, str]) -> Iterator[dict[str, MetastoreProcess]]:
     """Both, each over a database of its own; not running yet."""
     port = free_port()
     with LoopbackPostgres(folder / "postgres", port) as server:
@@ -158,7 +167,7 @@ def metastores(folder: Path) -> Iterator[dict[str, MetastoreProcess]]:
                 connection.execute(f"CREATE DATABASE {name}")
         yield {
             name: MetastoreProcess(
-                name, folder / name, f"jdbc:postgresql://127.0.0.1:{port}/{name}"
+                name, folder / name, f"jdbc:postgresql://127.0.0.1:{port}/{name}", store
             )
             for name in VERSIONS
         }
@@ -168,12 +177,17 @@ def main(arguments: list[str]) -> int:
     """Run the suites; further arguments are pytest's."""
     build()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
-        servers = running.enter_context(metastores(Path(folder)))
+        store = running.enter_context(s3())
+        servers = running.enter_context(metastores(Path(folder), store))
         for server in servers.values():
             running.enter_context(server.running())
         uris = {name: server.uri for name, server in servers.items()}
         command = [sys.executable, "-m", "pytest", "-q", "-k", "hive or glue", *SUITES]
-        environ = {**os.environ, "LAKEHOUSE_METASTORES": json.dumps(uris)}
+        environ = {
+            **os.environ,
+            "LAKEHOUSE_METASTORES": json.dumps(uris),
+            "LAKEHOUSE_METASTORES_STORE": json.dumps(store),
+        }
         return subprocess.call([*command, *arguments], cwd=ROOT, env=environ)
 
 

@@ -27,7 +27,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_updates import AssertRefSnapshotId, SetProperties
 from lakehouse.transaction import Transaction
-from tests.servers import clouds, metastores
+from tests.servers import clouds, metastores, metastores_store
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
 
 KINDS = (
@@ -41,7 +41,7 @@ KINDS = (
     "glue-local",
     "glue-s3",
     *(f"{kind}-{cloud}" for kind in ("files", "sqlite") for cloud in clouds()),
-    *(f"{name}-{way}" for name in metastores() for way in ("local", "unlocked")),
+    *(f"{name}-{way}" for name in metastores() for way in ("local", "unlocked", "s3")),
 )
 GLUE_KEYS = ("endpoint", "access-key-id", "secret-access-key")
 KINDS = tuple(kind for kind in KINDS if kind != "hive3-unlocked")  # it compares nothing
@@ -82,8 +82,11 @@ def open_kind(kind, tmp_path, servers):
     if catalog_kind == "glue":
         return emptied(glue_catalog(properties, warehouse))
     if catalog_kind in metastores():
+        properties = metastores_store() if storage_kind == "s3" else {}
         locking = {"iceberg.engine.hive.lock-enabled": str(storage_kind != "unlocked").lower()}
-        return emptied(open_catalog(metastores()[catalog_kind], warehouse=warehouse, **locking))
+        return emptied(
+            open_catalog(metastores()[catalog_kind], warehouse=warehouse, **locking, **properties)
+        )
     uri = servers("postgres") if catalog_kind == "postgres" else f"sqlite:///{tmp_path}/catalog.db"
     return open_catalog(uri, warehouse=warehouse, name=f"c{unique}", **properties)
 

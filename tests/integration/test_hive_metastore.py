@@ -33,7 +33,7 @@ from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.integration.test_catalogs import emptied
 from tests.integration.test_races import check_race, start
-from tests.servers import metastores
+from tests.servers import metastores, metastores_store
 from tests.tables import EVENTS, create_table, data_file, live_files
 from tests.waiting import eventually, reaped
 from tests.wire import Wire
@@ -129,6 +129,12 @@ def test_namespaces_have_one_level(catalog):
     create_table(catalog)
     with pytest.raises(NamespaceNotEmptyError):
         catalog.drop_namespace(("raw",))
+
+
+def test_a_storage_that_the_metastore_does_not_reach_is_named(catalog):
+    with pytest.raises(StorageError, match="its own Hadoop needs a connector"):
+        catalog.create_namespace(("far",), {"location": "gs://lake/far"})
+    assert not catalog.namespace_exists(("far",))
 
 
 @pytest.mark.parametrize("name", ["Events", "a/b", "a b", "x'); --", "日本"])
@@ -412,7 +418,7 @@ def test_a_metastore_that_is_killed_and_comes_back(tmp_path):
         pytest.skip("no metastore")
     from tests.conformance.metastores import metastores as started
 
-    with started(tmp_path / "own") as servers:
+    with started(tmp_path / "own", metastores_store()) as servers:
         server = servers["hive4"]
         with server.running():
             catalog = open_catalog(server.uri, warehouse=str(tmp_path / "lake"))

@@ -48,6 +48,7 @@ _USER = "ugi"
 _KERBEROS = "hive.kerberos-authentication"
 _PORT = 9083
 _TIMEOUT_MS = 60_000
+_NO_FILE_SYSTEM = ("No FileSystem for scheme", "Failed to create external path")
 _AT_ONCE = 200
 """Tables that are asked for by one call."""
 
@@ -117,7 +118,7 @@ class Metastore:
             message = getattr(error, "message", None) or str(error)
             kind = _REFUSALS.get(type(error))
             if kind is None:
-                raise StorageError(f"{self.uri}: {message}") from None
+                raise StorageError(f"{self.uri}: {message}{_advice(message)}") from None
             # what Thrift generates for it cannot pass a context manager: it is immutable
             raise kind(message) from None
         finally:
@@ -184,6 +185,16 @@ class Metastore:
         raise StorageError(
             f"{self.uri} is not reached: {problem}", retryable=True, commit_outcome="failed"
         ) from problem
+
+
+def _advice(message: str) -> str:
+    if not any(sign in message for sign in _NO_FILE_SYSTEM):
+        return ""
+    return (
+        ". A metastore makes the folders of databases and tables itself: its own Hadoop needs a "
+        "connector and keys for the storage of this location (for s3://: hadoop-aws, and "
+        "fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem)."
+    )
 
 
 def _address(uri: str) -> tuple[str, int]:
