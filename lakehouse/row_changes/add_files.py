@@ -71,13 +71,18 @@ def describe_paths(
 
 
 def describe_hive(
-    location: str, metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
+    location: str,
+    partitions: Mapping[str, str],
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    storage: Storage,
+    table: str,
 ) -> AddedFiles:
     """All Parquet files below a folder laid out like Hive's (`dt=2026-06-09/region=eu/0.parquet`).
 
     Partition values come from the path, URL-decoded, `__HIVE_DEFAULT_PARTITION__` being null. Files
-    and folders whose names begin with `_` or `.` are passed over, as Hive does. Arguments and
-    errors as for `describe_paths`.
+    and folders whose names begin with `_` or `.` are passed over, as Hive does, and those whose
+    path says something else than `partitions`. Other arguments and errors as for `describe_paths`.
     """
     root = full_uri(location.rstrip("/"))
     listed: list[tuple[FileInfo, _Texts]] = []
@@ -90,8 +95,17 @@ def describe_hive(
                 f"{info.location} is not named like a Parquet file: move it away, or add files one "
                 "by one"
             )
-        listed.append((info, partition_texts(relative)))
+        texts = partition_texts(relative)
+        if _is_in(partitions, texts, info.location):
+            listed.append((info, texts))
     return describe_files(listed, metadata, snapshot_id, storage, table)
+
+
+def _is_in(partitions: Mapping[str, str], texts: _Texts, location: str) -> bool:
+    unknown = sorted(partitions.keys() - texts.keys())
+    if unknown:
+        raise InvalidInputError(f"no partition {unknown[0]!r} in the path {location}")
+    return all(texts[name] == value for name, value in partitions.items())
 
 
 def describe_files(

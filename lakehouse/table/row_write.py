@@ -495,13 +495,14 @@ class WriteVerbs(LoadedTable):
         self,
         path: str,
         *,
+        partitions: Mapping[str, str] | None = None,
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
     ) -> WriteResult:
         """Add the Parquet files of a Hive-style folder (`dt=2026-06-09/region=eu/`) where they are.
 
-        Partition values come from the paths.
+        Partition values come from the paths; `partitions`: only files of which they say this.
 
         >>> visits = lake.create_table(
         ...     "raw.visits",
@@ -517,7 +518,8 @@ class WriteVerbs(LoadedTable):
         >>> sorted(visits.scan().to_arrow()["city"].to_pylist())
         ['Oslo', 'Rome']
         """
-        return self._take_in(partial(describe_hive, path), branch, summary, commit_id)
+        described = partial(describe_hive, path, partitions or {})
+        return self._take_in(described, branch, summary, commit_id)
 
     def overwrite(
         self,

@@ -292,8 +292,6 @@ def test_calls_that_cannot_be_done_say_why(sql, table):
         "rewrite_data_files(table => 'raw.rows', strategy => 'magic')": "binpack or sort",
         "rewrite_position_delete_files('raw.rows', map('nope', '1'))": "no option 'nope'",
         "remove_orphan_files(table => 'raw.rows', location => '/tmp')": "not in the folder",
-        "add_files(table => 'raw.rows', source_table => 'parquet.`/tmp`', partition_filter => "
-        "map('a', '1'))": "no partition_filter",
         "create_changelog_view('raw.rows', 'seen', map('end-timestamp', '1'))": "at or before",
         "create_changelog_view(table => 'raw.rows', options => map('end-timestamp', '1', "
         "'end-snapshot-id', '1'))": "one a bound",

@@ -136,6 +136,17 @@ def test_what_the_refusal_of_migrate_says_to_do_instead(sql, lake, sources):
     assert all(file.file_path.startswith(f"{folder}/") for file in files)
 
 
+def test_files_of_one_partition_are_taken_in(sql, lake, sources):
+    make(sql, sources, "PARTITIONED BY (half)")
+    halves = [half for (half,) in sql("SELECT DISTINCT half FROM spark_catalog.default.old")]
+    like = "AS SELECT * FROM spark_catalog.default.old WHERE false"
+    sql(f"CREATE TABLE lake.raw.part USING iceberg PARTITIONED BY (half) {like}")
+    only = f"partition_filter => map('half', '{halves[0]}')"
+    sql(f"CALL lake.system.add_files('raw.part', 'spark_catalog.default.old', {only})")
+    rows = f"SELECT * FROM spark_catalog.default.old WHERE half = {halves[0]!r} ORDER BY id"
+    assert sql("SELECT * FROM lake.raw.part ORDER BY id") == sql(rows)
+
+
 def test_a_folder_is_a_source(sql, sources, lake):
     make(sql, sources, "PARTITIONED BY (half)")
     count = len(list((sources / "old").rglob("*.parquet")))

@@ -47,17 +47,13 @@ class Source:
 def _add_files(call: Call) -> Rows:
     """Take in the Parquet files of a folder, or of a table of this session, as they lie there."""
     table, name = call.table(), call.arguments["source_table"]
-    if call.get("partition_filter"):
-        raise UnsupportedFeatureError(
-            f"CALL system.add_files: all files of {name} are taken in or none, so there is no "
-            "partition_filter"
-        )
     if call.get("check_duplicate_files") is False:
         raise UnsupportedFeatureError(
             f"CALL system.add_files: a file that {table.name} has already would hold its rows "
             "twice, so check_duplicate_files stays true"
         )
-    snapshot = table.import_hive(_folder(name) or _source(call).location)
+    folder = _folder(name) or _source(call).location
+    snapshot = table.import_hive(folder, partitions=call.get("partition_filter"))
     counts = (snapshot.summary.get(key) for key in ("added-data-files", "changed-partition-count"))
     return [tuple(int(count or 0) for count in counts)]
 

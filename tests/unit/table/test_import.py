@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -261,6 +262,21 @@ def hive(root, days=("2026-06-08", "2026-06-09"), regions=("eu", "us/ca", "50%",
     (root / "_temporary").mkdir()
     (root / "_temporary" / "half.parquet").write_bytes(b"half a file")
     return number
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"region": "us/ca"}, {"dt": "2026-06-09"}, {"region": "50%", "dt": "2026-06-08"}]
+)
+def test_partitions_of_a_hive_folder_are_taken_in_alone(catalog, tmp_path, wanted):
+    hive(tmp_path / "old")
+    table = catalog.create_table("raw.t", PARTITIONED, partition_by=["dt", "region"])
+    table.import_hive(str(tmp_path / "old"), partitions=wanted)
+    kinds = ds.partitioning(pa.schema({"dt": pa.string(), "region": pa.string()}), flavor="hive")
+    rows = ds.dataset(tmp_path / "old", partitioning=kinds).to_table().to_pylist()
+    assert ids(table) == sorted(row["id"] for row in rows if row.items() >= wanted.items())
+    for none in ({"region": "nowhere"}, {"nope": "1"}):
+        with pytest.raises(lh.InvalidInputError, match=r"no files to add|no partition 'nope'"):
+            table.import_hive(str(tmp_path / "old"), partitions=none)
 
 
 @pytest.mark.parametrize("version", [2, 3])
