@@ -27,6 +27,7 @@ from requests.models import PreparedRequest
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, InvalidPropertyError, StorageError
 from lakehouse.patience import Patience, patience
+from lakehouse.rest.google_login import GoogleLogin
 from lakehouse.rest.request_signing import RequestSigner, signs
 
 OF_CLIENT = (
@@ -304,7 +305,7 @@ def _seconds(properties: Mapping[str, str], name: str, default: float) -> float:
 _EARLY_SHARE, _EARLY_MS_MAX = 0.1, 300_000
 """How long before its end a token is replaced: a share of its life, some minutes at most."""
 _OPTIONAL = ("audience", "resource")
-_SERVED = ("none", "oauth2", "basic", "sigv4")
+_SERVED = ("none", "oauth2", "basic", "sigv4", "google")
 
 Post = Callable[[str, Mapping[str, str]], Response]
 """Sends a form to a URL. Raises StorageError where there is no answer."""
@@ -396,8 +397,8 @@ def login_of(
 ) -> Login:
     """The login that properties name.
 
-    `credential` (`id:secret`, or a secret alone) with `oauth2-server-uri`, `scope`, `audience` and
-    `resource`; else `token`; else the name and password of the URL; else none.
+    Google's; else `credential` (`id:secret`, or a secret alone) with `oauth2-server-uri`, `scope`,
+    `audience` and `resource`; else `token`; else the name and password of the URL; else none.
 
     Args:
         uri: of the server, which issues tokens where no `oauth2-server-uri` is given.
@@ -411,7 +412,13 @@ def login_of(
     """
     kind = properties.get("rest.auth.type", "none")
     if kind.lower() not in _SERVED:
-        raise InvalidInputError(f"rest.auth.type = {kind}: this client cannot log in so.")
+        raise InvalidInputError(
+            f"rest.auth.type = {kind}: this client cannot log in so. It knows "
+            f"{', '.join(_SERVED)}; Microsoft Entra gives tokens by oauth2: credential, "
+            "oauth2-server-uri and scope."
+        )
+    if kind.lower() == "google":
+        return GoogleLogin(properties)
     credential = properties.get("credential")
     if credential:
         client, colon, secret = credential.partition(":")
