@@ -345,6 +345,14 @@ def _iceberg_type(kind: sp.DataType, ids: Iterator[int], path: str) -> ice.Icebe
     if isinstance(kind, sp.DecimalType):
         return ice.DecimalType(kind.precision, kind.scale)
     iceberg_type = _TO_ICEBERG.get(type(kind))
+    if kind.typeName() in ("geometry", "geography"):
+        raise UnsupportedTypeError(
+            f"column {path!r} is of Spark type {kind.simpleString()}, and Spark sees geometries of "
+            "Iceberg as WKB in BINARY: create the column from Python, write ST_AsBinary(g), and "
+            "read ST_GeomFromWKB(g, 4326)",
+            column=path,
+            type=kind.simpleString(),
+        )
     if iceberg_type is None:
         raise UnsupportedTypeError(
             f"column {path!r} is of Spark type {kind.simpleString()}, which an Iceberg table "

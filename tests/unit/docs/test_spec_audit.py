@@ -28,7 +28,7 @@ def test_what_a_row_says_is_there(lines: str, what: str, state: str, shown: str)
     elif state == "refused":
         assert shown.strip("`") in CODE
     else:
-        assert state in ("open", "n/a")
+        assert state in ("differs", "n/a")
         assert shown.endswith(".")
 
 

@@ -101,6 +101,12 @@ def test_a_type_iceberg_lacks_is_refused_by_name(kind):
         to_iceberg_schema(sp.StructType([sp.StructField("outer", sp.ArrayType(kind))]))
 
 
+@pytest.mark.parametrize("kind", [sp.GeometryType(4326), sp.GeographyType(4326)])
+def test_geometries_of_spark_are_refused_with_the_way_out(kind):
+    with pytest.raises(UnsupportedTypeError, match=r"'g'.*WKB.*ST_AsBinary"):
+        to_iceberg_schema(sp.StructType([sp.StructField("g", kind)]))
+
+
 def test_a_name_that_occurs_twice_is_refused():
     """A query of a pipeline may have two columns of a name; Spark does not look."""
     with pytest.raises(InvalidSchemaError, match="'v'"):
