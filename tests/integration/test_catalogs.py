@@ -66,7 +66,7 @@ def catalog(request, tmp_path, servers):
 def open_kind(kind, tmp_path, servers):
     unique = uuid.uuid4().hex
     catalog_kind, _, storage_kind = kind.partition("-")
-    properties = servers("s3") if "s3" in kind or catalog_kind == "glue" else {}
+    properties = servers("s3") if storage_kind == "s3" or catalog_kind == "glue" else {}
     if storage_kind in clouds():
         _, properties = clouds()[storage_kind]
     warehouse = {

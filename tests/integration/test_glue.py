@@ -32,7 +32,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.integration.test_catalogs import GLUE_KEYS, emptied, glue_catalog
-from tests.integration.test_hive_metastore import BIGINT, ids
+from tests.integration.test_hive_metastore import BIGINT, check_served, ids
 from tests.integration.test_races import check_race, start
 from tests.servers import metastores
 from tests.tables import EVENTS, create_table, data_file, live_files
@@ -373,20 +373,7 @@ def test_kill_at_random_moments(catalog, tmp_path):
 
 @pytest.mark.slow
 def test_a_lake_that_is_served(catalog):
-    """`lakehouse serve` over it: pyiceberg by REST, and we, write in turn."""
-    from pyiceberg.catalog.rest import RestCatalog
-
-    from tests.servers import ServeProcess
-
-    job = job_of(catalog)
-    options = [f"--property={name}={value}" for name, value in job["properties"].items()]
-    with ServeProcess(job["uri"], job["warehouse"], *options) as server:
-        rest = RestCatalog("r", uri=server.url)
-        rest.create_namespace("db")
-        rest.create_table("db.t", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
-        ours = lh.load_catalog(job["uri"], warehouse=job["warehouse"], **job["properties"])
-        ours.load_table("db.t").append(pa.table({"id": [2]}))
-        assert sorted(rest.load_table("db.t").scan().to_arrow()["id"].to_pylist()) == [1, 2]
+    check_served(job_of(catalog))
 
 
 def test_the_command_line_opens_it(both):

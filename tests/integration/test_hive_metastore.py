@@ -33,7 +33,7 @@ from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.integration.test_catalogs import emptied
 from tests.integration.test_races import check_race, start
-from tests.servers import metastores, metastores_store
+from tests.servers import ServeProcess, metastores, metastores_store
 from tests.tables import EVENTS, create_table, data_file, live_files
 from tests.waiting import eventually, reaped
 from tests.wire import Wire
@@ -135,6 +135,25 @@ def test_a_storage_that_the_metastore_does_not_reach_is_named(catalog):
     with pytest.raises(StorageError, match="its own Hadoop needs a connector"):
         catalog.create_namespace(("far",), {"location": "gs://lake/far"})
     assert not catalog.namespace_exists(("far",))
+
+
+def test_a_lake_that_is_served(catalog):
+    check_served({"uri": catalog.uri, "warehouse": catalog.warehouse, "properties": {}})
+
+
+def check_served(job):
+    """`lakehouse serve` over it: pyiceberg by REST, and we, write in turn."""
+    from pyiceberg.catalog.rest import RestCatalog
+
+    options = [f"--property={name}={value}" for name, value in job["properties"].items()]
+    with ServeProcess(job["uri"], job["warehouse"], *options) as server:
+        rest = RestCatalog("r", uri=server.url)
+        rest.create_namespace("db")
+        rest.create_table("db.t", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+        ours = lh.load_catalog(job["uri"], warehouse=job["warehouse"], **job["properties"])
+        ours.load_table("db.t").append(pa.table({"id": [2]}))
+        assert sorted(rest.load_table("db.t").scan().to_arrow()["id"].to_pylist()) == [1, 2]
+        ours.catalog.close()
 
 
 @pytest.mark.parametrize("name", ["Events", "a/b", "a b", "x'); --", "日本"])
