@@ -10,6 +10,7 @@ imported (connections, threads, the time of day) is shared, and an edited file c
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -31,6 +32,7 @@ from dagster._utils import get_run_crash_explanation
 import lakehouse
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
     from dagster._core.instance.ref import InstanceRef
@@ -48,7 +50,11 @@ PRELOADED = (
 CAN_FORK = sys.platform == "linux"
 """Whether a process that has imported much may be forked: macOS's libraries forbid it."""
 _LOOK_SECONDS = 0.5
-_location: tuple[int, str] | None = None
+_LOCATION_VARIABLE = "DAGSTER_RUN_OF"
+"""Of a run's process, and so of its steps' own: who forked it, and its code location.
+
+A shared Spark takes variables of Dagster's prefix for those of one run.
+"""
 # runs whose end a thread of this process waits for: it knows more of it than the run monitor
 _watched: set[str] = set()
 
@@ -83,8 +89,10 @@ class WarmRunLauncher(DefaultRunLauncher):
             self._began_ns = time.time_ns()
             multiprocessing.set_forkserver_preload(list(PRELOADED))
         location = run.remote_job_origin.location_name
-        process = multiprocessing.get_context("forkserver").Process(
-            target=_execute, args=(arguments, location), name=f"run-{run.run_id}"
+        forking = multiprocessing.get_context("forkserver")
+        waiting, go = forking.Pipe(duplex=False)
+        process = forking.Process(
+            target=_execute, args=(waiting, arguments, location), name=f"run-{run.run_id}"
         )
         try:
             process.start()
@@ -94,12 +102,16 @@ class WarmRunLauncher(DefaultRunLauncher):
             self._instance.report_engine_event(f"The code server starts this run: {reason}.", run)
             super().launch_run(context)
             return
-        _watched.add(run.run_id)
         tag = process_tag(process.pid)
-        self._instance.add_run_tags(run.run_id, {PROCESS_TAG: tag})
-        threading.Thread(
-            target=_watch, args=(process, tag, run.run_id, instance), daemon=True
-        ).start()
+        # who writes a run's status or tags writes all of it: its process may not do so meanwhile
+        with waiting, go:
+            self._instance.add_run_tags(run.run_id, {PROCESS_TAG: tag})
+            _watched.add(run.run_id)
+            threading.Thread(
+                target=_watch, args=(process, tag, run.run_id, instance), daemon=True
+            ).start()
+            with contextlib.suppress(BrokenPipeError):  # it was killed: that is told
+                go.send(True)
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run; whether its process was there."""
@@ -170,26 +182,32 @@ def is_alive(tag: str) -> bool:
 
 
 def code_location() -> tuple[int, str] | None:
-    """The process that started this one as a run, and the name of the run's code location.
+    """The process that started this one's run, and the name of the run's code location.
 
-    None in a process that is no run, or was not started on this machine by another one. The name is
-    empty where the process is of one code location anyway.
+    None in a process that is no run, or was not started on this machine by another one that still
+    runs. The name is empty where the process is of one code location anyway.
 
     >>> code_location() is None
     True
     """
     parent = multiprocessing.parent_process()
-    return _location or (None if parent is None or parent.pid is None else (parent.pid, ""))
+    process, _, location = os.environ.get(_LOCATION_VARIABLE, "").partition(" ")
+    starter = int(process) if process else parent and parent.pid
+    return (starter, location) if starter and _began(starter) else None
 
 
-def _execute(arguments: str, location: str) -> None:
+def _execute(waiting: Connection, arguments: str, location: str) -> None:
     """What `dagster api execute_run` does, in a process that has it imported."""
-    global _location  # noqa: PLW0603 - of a process that is one run
     from dagster._cli.api import api_cli  # noqa: PLC0415 - for those who start runs, not for this
 
+    try:
+        waiting.recv()
+    except EOFError:  # who launched it could not take note of it
+        return
+    sys.argv = ["dagster", "api", "execute_run"]
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
-        _location = parent.pid, location
+        os.environ[_LOCATION_VARIABLE] = f"{parent.pid} {location}"
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()  # else every run would draw the same
@@ -209,7 +227,9 @@ def _watch(process: BaseProcess, tag: str, run_id: str, instance_ref: InstanceRe
             time.sleep(_LOOK_SECONDS)
         with dg.DagsterInstance.from_ref(instance_ref) as instance:
             run = instance.get_run_by_id(run_id)
-            if run is not None and not run.is_finished:
+            if run is not None and run.status == dg.DagsterRunStatus.CANCELING:
+                instance.report_run_canceled(run, "The process of this run has ended.")
+            elif run is not None and not run.is_finished:
                 prefix = f"Run execution process for {run_id}"
                 message = get_run_crash_explanation(prefix, process.exitcode or 0)
                 instance.report_engine_event(message, run, cls=WarmRunLauncher)
@@ -238,9 +258,10 @@ def _began(process: int) -> str:
 
 def _changed_since(time_ns: int) -> bool:
     """Whether a package was installed, or this one edited."""
-    return any(path.stat().st_mtime_ns > time_ns for path in _preloaded_files())
+    return any(path.stat().st_mtime_ns > time_ns for path in _preloaded_files() if path.exists())
 
 
 def _preloaded_files() -> Iterable[Path]:
     yield from {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    # also an editor's locks, links that lead nowhere
     yield from Path(lakehouse.__path__[0]).rglob("*.py")

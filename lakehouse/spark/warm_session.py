@@ -19,7 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,8 +109,8 @@ def warm_session(owner: int, location: str, config: Mapping[str, str]) -> SparkS
     """
     _forget()
     folder = _folder(owner, location)
-    serves = _digest(config)
     with _turn(folder):
+        serves = _digest(config, _known_roots(folder / "roots"))
         lease = _asked(folder, serves)
         if lease is None:
             _start(folder, owner, serves, config)
@@ -178,6 +178,8 @@ def _attached(lease: _Lease) -> SparkSession:
     java = gateway.jvm.JavaSparkContext(session.sparkContext())
     context = _WarmContext(conf=SparkConf(_jconf=java.getConf()), gateway=gateway, jsc=java)
     context._lease = lease
+    # where it keeps what it broadcasts: files, which would stay as long as the JVM
+    lease.connection.sendall(f"{context._temp_dir}\n".encode())
     # no subclass: who is given a session looks at its type
     spark = SparkSession(context, session)
     spark.stop = context.stop  # type: ignore[method-assign]
@@ -280,7 +282,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _digest(config: Mapping[str, str]) -> str:
+def _digest(config: Mapping[str, str], roots: Iterable[str]) -> str:
     """Of all that the JVM and Python's workers, which live as long, were started with."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(_OF_A_RUN)
@@ -291,13 +293,25 @@ def _digest(config: Mapping[str, str]) -> str:
         sys.executable,
         str(Path.cwd()),
         jar_since(java_since(pyspark.__version__)).stat().st_mtime_ns,
-        list(_own_code()),
+        list(_own_code(roots)),
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _own_code() -> Iterator[tuple[str, int, int]]:
-    """Files of the modules that are not installed, but may be changed between two runs."""
+def _known_roots(file: Path) -> list[str]:
+    """Where this run and those before have modules that may be changed between two runs.
+
+    One that imports less than another one has the same Spark.
+    """
+    before = file.read_text().splitlines() if file.exists() else []
+    roots = sorted({*before, *_own_roots()})
+    if roots != before:
+        file.write_text("\n".join(roots))
+    return roots
+
+
+def _own_roots() -> set[str]:
+    """Files and folders of the modules that are not installed."""
     installed = [
         sysconfig.get_path("stdlib"),
         sysconfig.get_path("purelib"),
@@ -315,8 +329,13 @@ def _own_code() -> Iterator[tuple[str, int, int]]:
             for place in places
             if not place.startswith(tuple(installed))
         }
-    for root in sorted(roots):
+    return roots
+
+
+def _own_code(roots: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+    for root in roots:
         files = sorted(Path(root).rglob("*.py")) if Path(root).is_dir() else [Path(root)]
-        for path in files:
+        # not an editor's locks, links that lead nowhere
+        for path in filter(Path.exists, files):
             with_times = path.stat()
             yield str(path), with_times.st_mtime_ns, with_times.st_size

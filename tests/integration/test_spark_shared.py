@@ -95,6 +95,7 @@ def test_nothing_of_a_run_is_seen_in_the_next_one(location):
     assert left["zone"] == "Asia/Tokyo"
     assert left["used"] == f"shared, process {left['process']}"
     eventually(lambda: location.run("look")["kept"] == 0)
+    eventually(lambda: not Path(left["files"]).parent.exists())
     assert location.run("look") == {
         "tables": [],
         "global": [],
@@ -163,6 +164,11 @@ def test_other_settings_have_another_jvm_and_the_one_before_ends(location):
     assert other["partitions"] == "3"
     assert other["process"] != before
     eventually(lambda: not alive(before))
+
+
+def test_runs_that_import_less_of_the_project_have_the_same_jvm(location):
+    late = location.run("late")["process"]
+    assert [location.run(name)["process"] for name in ("look", "late", "look")] == [late] * 3
 
 
 def test_nothing_is_left_of_a_killed_code_location(tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.orchestration.warm_runs import CAN_FORK
+from lakehouse.orchestration.warm_runs import CAN_FORK, _execute
 from tests.scaffold.dev_server import DevServer
 from tests.waiting import eventually
 
@@ -19,9 +21,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CAN_FORK, reason="nothing is forked on this system"),
 ]
+FORKING = multiprocessing.get_context("forkserver")
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = """
-import os, time
+import contextlib, os, sys, time
 import dagster as dg
 import numpy
 from lakehouse.orchestration.asset_results import RETRY
@@ -33,12 +36,15 @@ SAID = "as it was"
 def work(context):
     (what,) = [context.run.tags["what"]]
     context.log.info(f"{SAID}: {what} {numpy.random.random()}")
-    context.log.info(f"of {code_location()}")
+    context.log.info(f"of {code_location()}, {sys.argv}")
     if what == "exit":
         os._exit(3)
     open(os.environ["DAGSTER_HOME"] + f"/began-{context.run_id}", "w").close()
     if what == "wait":
         time.sleep(600)
+    while what == "stubborn":
+        with contextlib.suppress(BaseException):
+            time.sleep(600)
     if what == "fail":
         raise dg.Failure("on purpose", allow_retries=False)
 
@@ -46,11 +52,15 @@ def work(context):
 def do():
     work()
 
+@dg.job(executor_def=dg.multiprocess_executor)
+def by_itself():
+    work()
+
 @dg.sensor(job=do)
 def never():
     return dg.SkipReason("never")
 
-defs = dg.Definitions(jobs=[do], sensors=[never], executor=dg.in_process_executor)
+defs = dg.Definitions(jobs=[do, by_itself], sensors=[never], executor=dg.in_process_executor)
 """
 # of a package that does not fit another one
 BROKEN = """
@@ -66,7 +76,6 @@ TERMINATE = """mutation ($run: String!) { terminateRun(runId: $run) {
 SELECTOR = {
     "repositoryLocationName": "project",
     "repositoryName": "__repository__",
-    "jobName": "do",
 }
 
 
@@ -75,11 +84,11 @@ class Forked(DevServer):
 
     home: Path
 
-    def launch(self, what: str) -> str:
+    def launch(self, what: str, job: str = "do") -> str:
         """As the page's button does; the run's id."""
         tags = [{"key": "what", "value": what}, {"key": "dagster/max_retries", "value": "0"}]
         params = {
-            "selector": SELECTOR,
+            "selector": {**SELECTOR, "jobName": job},
             "runConfigData": {},
             "executionMetadata": {"tags": tags},
         }
@@ -127,6 +136,8 @@ def laid_out(folder: Path) -> Path:
     (folder / "project.py").write_text(PROJECT)
     # of its own, to be changed
     shutil.copytree(ROOT / "lakehouse", folder / "lakehouse")
+    # the lock of an editor
+    (folder / "lakehouse" / ".#errors.py").symlink_to("nobody@nowhere.1:2")
     return folder
 
 
@@ -159,7 +170,8 @@ def test_a_run_is_forked_from_a_process_without_threads_or_connections(server: F
     forked = named(server.begins(waiting), "forkserver")
     assert next(iter(ancestors(server.process_of(waiting))))[0] == forked
     daemon = next(iter(ancestors(forked)))[0]
-    assert f"of ({daemon}, 'project')" in server.said(waiting)
+    said = f"of ({daemon}, 'project'), ['dagster', 'api', 'execute_run']"
+    assert said in server.said(waiting)
     threads = {
         (thread / "comm").read_text().strip()
         for thread in Path(f"/proc/{forked}/task").iterdir()
@@ -185,6 +197,34 @@ def test_a_project_is_loaded_anew_for_each_run_which_draws_numbers_of_its_own(
         assert text in line
         said.append(line.rpartition(" ")[2])
     assert len(set(said)) == 3
+
+
+def test_a_step_with_a_process_of_its_own_is_of_the_same_code_location(server: Forked) -> None:
+    both = [server.launch("work", job) for job in ("do", "by_itself")]
+    for run in both:
+        server.becomes(run, "SUCCESS")
+    of = {re.search(r"of \(\d+, 'project'\)", server.said(run))[0] for run in both}
+    assert len(of) == 1
+
+
+def test_a_run_that_is_terminated_and_has_to_be_killed_is_canceled(server: Forked) -> None:
+    run = server.launch("stubborn")
+    process = server.begins(run)
+    server.ask(TERMINATE, run=run)
+    os.kill(process, signal.SIGKILL)
+    server.becomes(run, "CANCELED")
+
+
+def test_a_process_whose_launcher_is_gone_does_nothing() -> None:
+    for is_there in (True, False):
+        waiting, go = FORKING.Pipe(duplex=False)
+        process = FORKING.Process(target=_execute, args=(waiting, "no arguments", "project"))
+        process.start()
+        with waiting, go:
+            if is_there:
+                go.send(True)
+        process.join()
+        assert (process.exitcode == 0) is not is_there
 
 
 @pytest.mark.parametrize("what", ["exit", "killed", "fail"])

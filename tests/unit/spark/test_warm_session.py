@@ -30,3 +30,21 @@ def test_each_code_location_of_an_owner_has_a_folder_which_goes_after_the_owner(
     assert set(above.iterdir()) == {
         folder for (owner, _), folder in folders.items() if owner == os.getpid()
     }
+
+
+def test_code_that_is_edited_and_an_editors_lock_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "assets.py").write_text("1")
+    (tmp_path / ".#assets.py").symlink_to("nobody@nowhere.1:2")
+    before = list(warm_session._own_code([str(tmp_path), str(tmp_path / "removed.py")]))
+    assert [file for file, _, _ in before] == [str(tmp_path / "assets.py")]
+    (tmp_path / "assets.py").write_text("22")
+    assert list(warm_session._own_code([str(tmp_path)])) != before
+
+
+def test_roots_of_code_are_those_of_all_runs_also_after_a_kill(tmp_path: Path) -> None:
+    file = tmp_path / "roots"
+    own = warm_session._known_roots(file)
+    file.write_text(f"/project/late\n{own[0]}\n/cut o")
+    assert warm_session._known_roots(file) == sorted({*own, "/project/late", "/cut o"})
+    file.write_text("")
+    assert warm_session._known_roots(file) == own

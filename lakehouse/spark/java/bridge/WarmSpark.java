@@ -1,6 +1,7 @@
 package lakehouse.spark;
 
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
@@ -36,7 +37,7 @@ import scala.Option;
  * it): one Spark application, and for each run a session and a py4j server of its own.
  *
  * A run holds its connection as long as it lives. When that ends, its jobs are cancelled, and what
- * its session kept goes. This JVM ends once the code location has ended, it was told to serve
+ * its session kept goes, with the folder of its broadcasts, which it has named. This JVM ends once the code location has ended, it was told to serve
  * something else, or nobody asked it for half an hour; but not while a run uses it.
  */
 public final class WarmSpark {
@@ -133,7 +134,7 @@ public final class WarmSpark {
         try {
             run.setSoTimeout(PATIENCE_MS);
             BufferedReader asked = new BufferedReader(
-                new InputStreamReader(run.getInputStream(), StandardCharsets.US_ASCII));
+                new InputStreamReader(run.getInputStream(), StandardCharsets.UTF_8));
             String line = asked.readLine();
             String[] words = line == null ? new String[0] : line.split(" ");
             if (words.length == 2 && MessageDigest.isEqual(text(words[0]), text(token))) {
@@ -168,9 +169,11 @@ public final class WarmSpark {
         context.setLocalProperty("spark.scheduler.pool", turnOf(tag));
         Py4JServer server = new Py4JServer(context.conf());
         server.start();
+        String files = null;
         try {
             answer.write(text(server.getListeningPort() + " " + server.secret() + " " + tag + "\n"));
             answer.flush();
+            files = asked.readLine();
             while (asked.read() != -1) {
                 continue;
             }
@@ -188,6 +191,9 @@ public final class WarmSpark {
                 context.removeSparkListener((SparkListenerInterface) listener.get());
             }
             Answerer.forget(session);
+            if (files != null) {
+                Utils.deleteRecursively(new File(files));
+            }
         }
     }
 
