@@ -9,8 +9,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from lakehouse.curation.checkup import Checked, check_statements
-from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
-from lakehouse.curation.statement_import import keep_statements
+from lakehouse.curation.standard_fields import (
+    keep_statements,
+    standard_fields,
+    write_standard_fields,
+)
 from lakehouse.curation.survey import survey
 from lakehouse.lake import Lakehouse
 from lakehouse.semantics.binding import bind

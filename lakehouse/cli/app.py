@@ -1,4 +1,4 @@
-"""The `lakehouse` command."""
+"""The `lakehouse` command, and the options of every command that say where the catalog is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,39 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.cli.catalog_options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.command_list import CommandsByName
+
+CatalogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        "-c",
+        help="Catalog: a folder, file://, s3://, sqlite:///, postgresql+psycopg:// or hms:// URI.",
+        rich_help_panel="Catalog",
+    ),
+]
+WarehouseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        help="Location of new tables, for SQL catalogs.",
+        rich_help_panel="Catalog",
+    ),
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name of the catalog.", rich_help_panel="Catalog")
+]
+PropertyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-P",
+        metavar="KEY=VALUE",
+        help="Catalog or storage property, repeatable.",
+        rich_help_panel="Catalog",
+    ),
+]
 
 app = typer.Typer(
     name="lakehouse",

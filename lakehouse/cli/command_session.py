@@ -34,7 +34,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 
 from lakehouse.catalog.open_branches import BRANCH_VARIABLE
-from lakehouse.cli.catalog_options import CatalogOption, NameOption, PropertyOption, WarehouseOption
+from lakehouse.cli.app import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.catalog_settings import CatalogOptions, catalog_options
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NoSuchTableError

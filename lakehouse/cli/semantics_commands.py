@@ -19,8 +19,11 @@ from lakehouse.cli.optional_parts import load_module
 from lakehouse.curation.checkup import Checked, accept, check_statements
 from lakehouse.curation.profiles import profile
 from lakehouse.curation.proposals import propose
-from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
-from lakehouse.curation.statement_import import keep_statements
+from lakehouse.curation.standard_fields import (
+    keep_statements,
+    standard_fields,
+    write_standard_fields,
+)
 from lakehouse.curation.statement_store import NAMESPACE, StatementStore
 from lakehouse.curation.survey import Survey, survey
 from lakehouse.curation.written_comments import written_comments

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.assets.sql_model import SqlModel
     from lakehouse.orchestration.assets.stream_run import run_stream
     from lakehouse.orchestration.automation.failure_alerts import by_command, failure_alerts
-    from lakehouse.orchestration.automation.ingestion_jobs import source_jobs
+    from lakehouse.orchestration.automation.ingestion_jobs import nightly_schedule, source_jobs
     from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
     from lakehouse.orchestration.automation.maintenance_jobs import (
         maintenance_jobs,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         maintenance_schedules,
         maintenance_sensors,
     )
-    from lakehouse.orchestration.automation.nightly_schedules import nightly_schedule
     from lakehouse.orchestration.automation.quarantine_retry import fill_job, retry_job
     from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
     from lakehouse.orchestration.checks.expectations import Suite, expect
@@ -115,7 +114,7 @@ _HOMES = {
     "maintenance_jobs": "orchestration.automation.maintenance_jobs",
     "maintenance_schedules": "orchestration.automation.maintenance_sensors",
     "maintenance_sensors": "orchestration.automation.maintenance_sensors",
-    "nightly_schedule": "orchestration.automation.nightly_schedules",
+    "nightly_schedule": "orchestration.automation.ingestion_jobs",
     "plain_tables": "orchestration.assets.asset_table",
     "publishing": "orchestration.publishing_executor",
     "retry_job": "orchestration.automation.quarantine_retry",

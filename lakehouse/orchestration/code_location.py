@@ -5,15 +5,52 @@ from __future__ import annotations
 import dagster as dg
 
 from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
-from lakehouse.orchestration.automation.event_definitions import event_definitions
+from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs, nightly_schedules
+from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
+from lakehouse.orchestration.automation.quarantine_retry import fill_job, retry_job
 from lakehouse.orchestration.automation.table_maintenance import maintenance_definitions
 from lakehouse.orchestration.checks.statement_checks import (
     statement_checks,
     statement_job,
     statement_sensor,
 )
+from lakehouse.orchestration.feed_assets import feed_sensor
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+
+
+def event_definitions(pipeline: Pipeline) -> dg.Definitions:
+    """Assets, their jobs, sensors and schedules, without maintenance and without resources.
+
+    Raises:
+        InvalidInputError: the pipeline's tables contradict each other.
+    """
+    jobs = ingestion_jobs(pipeline)
+    again = [retry_job(pipeline), fill_job(pipeline)] if pipeline.sources else []
+    conditions = [table.key for table in pipeline.derived if table.automation is not None]
+    return dg.Definitions(
+        assets=pipeline.assets(),
+        asset_checks=landing_checks(pipeline),
+        jobs=[*jobs, *again],
+        sensors=[
+            *landing_sensors(pipeline, jobs),
+            *(feed_sensor(feed) for feed in pipeline.feeds),
+            *([_conditions_sensor(conditions)] if conditions else []),
+        ],
+        schedules=nightly_schedules(pipeline, jobs),
+    )
+
+
+def _conditions_sensor(keys: list[dg.AssetKey]) -> dg.AutomationConditionSensorDefinition:
+    return dg.AutomationConditionSensorDefinition(
+        "automation_conditions",
+        target=dg.AssetSelection.assets(*keys),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Computes derived tables by their automation conditions. The switch beside its name "
+            "stops it."
+        ),
+    )
 
 
 def build_definitions(

@@ -39,8 +39,12 @@ from lakehouse.orchestration.assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.checks.bad_days import DayMemory, described
 from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
-from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
-from lakehouse.orchestration.lineage.partition_records import newest_records, record_again
+from lakehouse.orchestration.lineage.materialization import (
+    data_version,
+    materialization_metadata,
+    newest_records,
+    record_again,
+)
 from lakehouse.orchestration.lineage.why import offending
 from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark

@@ -30,7 +30,6 @@ from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.memory_bounds import DEFAULT_BOUNDS, MemoryBounds
 from lakehouse.server.operations.access_operations import access_operations
 from lakehouse.server.operations.append_operations import APPEND_OPERATIONS
-from lakehouse.server.operations.function_operations import FUNCTION_OPERATIONS
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
 from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBounds
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
@@ -157,7 +156,7 @@ def operations_of(
         replace(operation, listed=catalog.requests is not None) for operation in APPEND_OPERATIONS
     ]
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
-    others = (*access_operations(access), *SEMANTICS_OPERATIONS, *FUNCTION_OPERATIONS)
+    others = (*access_operations(access), *SEMANTICS_OPERATIONS)
     return (*served, *planning, *together, *appends, *others)
 
 

@@ -31,13 +31,12 @@ from lakehouse.orchestration.asset_results import remove_dead_branches
 from lakehouse.orchestration.automation import landing_sensors as looking
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
 from lakehouse.orchestration.automation.attempts import Decision, next_attempt
-from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
+from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs, nightly_schedules
 from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
 from lakehouse.orchestration.automation.maintenance_sensors import (
     expirable_snapshots,
     maintenance_sensors,
 )
-from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
 from lakehouse.orchestration.automation.run_requests import (
     PARTITIONS_TAG,
     RANGE_END,

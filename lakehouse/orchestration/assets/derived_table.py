@@ -78,8 +78,9 @@ from lakehouse.orchestration.lineage.materialization import (
     ColumnSources,
     data_version,
     materialization_metadata,
+    newest_records,
+    record_again,
 )
-from lakehouse.orchestration.lineage.partition_records import newest_records, record_again
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE, Snapshot

@@ -1,11 +1,14 @@
-"""Jobs that bring events in."""
+"""Jobs that bring events in, and the schedules that read every landing folder once a night."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 
+from lakehouse.ingestion.landing_ledger import landing_folder
+from lakehouse.ingestion.landing_listing import folder_exists
 from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.automation.run_requests import (
     NOTHING_GIVEN_UP,
@@ -13,6 +16,7 @@ from lakehouse.orchestration.automation.run_requests import (
     ingest_job_name,
 )
 from lakehouse.orchestration.project import Pipeline
+from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.source_assets import SourceAssets
 
 # Dagster does not export the type that `define_asset_job` returns
@@ -49,3 +53,40 @@ def source_jobs(pipeline: Pipeline, source: Source) -> tuple[AssetJob, AssetJob]
 def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
     """The two jobs of each source."""
     return [job for source in pipeline.sources for job in source_jobs(pipeline, source)]
+
+
+def nightly_schedules(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.ScheduleDefinition]:
+    """One schedule for each source, to try unreadable files again.
+
+    The landing sensor ingests what is pending.
+    """
+    by_name = {job.name: job for job in jobs}
+    return [
+        nightly_schedule(source, by_name[index_job_name(source.name)])
+        for source in pipeline.sources
+    ]
+
+
+def nightly_schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
+    """The schedule `nightly_<source>` of the source's job that indexes."""
+
+    @dg.schedule(
+        name=f"nightly_{source.name}",
+        cron_schedule="0 2 * * *",
+        execution_timezone="UTC",
+        job=job,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=(
+            f"Reads what landed for {source.name} into its ledger at 02:00 UTC. The switch beside "
+            "its name stops it."
+        ),
+    )
+    def nightly(
+        context: dg.ScheduleEvaluationContext, lakehouse: LakehouseResource
+    ) -> dg.RunRequest | dg.SkipReason:
+        folder = landing_folder(lakehouse.landing, source)
+        if not folder_exists(folder):
+            return dg.SkipReason(f"landing folder {folder} does not exist")
+        return dg.RunRequest(run_key=f"{context.scheduled_execution_time:%Y-%m-%d}")
+
+    return nightly

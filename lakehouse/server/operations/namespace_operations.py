@@ -1,4 +1,4 @@
-"""Operations on namespaces."""
+"""Operations on namespaces, and on functions: no catalog of ours has any."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def load_namespace(served: Served, call: Call) -> Answer:
 
 def namespace_exists(served: Served, call: Call) -> Answer:
     """No content where it does."""
-    namespace = call.namespace()
-    if not served.catalog.namespace_exists(namespace):
-        raise no_such_namespace(namespace)
+    _check_namespace(served, call)
     return Answer()
 
 
@@ -114,7 +112,28 @@ def no_such_namespace(namespace: tuple[str, ...]) -> NoSuchNamespaceError:
     return NoSuchNamespaceError(f"No namespace {name}.", namespace=name)
 
 
+def list_functions(served: Served, call: Call) -> Answer:
+    """Of a namespace: none."""
+    _check_namespace(served, call)
+    page(call, [])  # raises where the parameters are wrong
+    return json_answer({"identifiers": [], "next-page-token": None})
+
+
+def load_function(served: Served, call: Call) -> Answer:
+    """Raises HttpError, 404."""
+    _check_namespace(served, call)
+    name = dotted((*call.namespace(), call.names["function"]))
+    raise HttpError(404, "NoSuchFunctionException", f"Function does not exist: {name}")
+
+
+def _check_namespace(served: Served, call: Call) -> None:
+    namespace = call.namespace()
+    if not served.catalog.namespace_exists(namespace):
+        raise no_such_namespace(namespace)
+
+
 _ONE = "/namespaces/{namespace}"
+_FUNCTIONS = f"{_ONE}/functions"
 NAMESPACE_OPERATIONS = (
     Operation("GET", "/namespaces", list_namespaces, asks=nothing),
     Operation(
@@ -136,4 +155,6 @@ NAMESPACE_OPERATIONS = (
         again=properties_were_updated,
         asks=on_namespace(Privilege.MANAGE),
     ),
+    Operation("GET", _FUNCTIONS, list_functions, asks=on_namespace(None)),
+    Operation("GET", f"{_FUNCTIONS}/{{function}}", load_function, asks=on_namespace(None)),
 )

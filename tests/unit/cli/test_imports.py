@@ -49,8 +49,9 @@ assert result.exit_code == 0 and "rewrite-manifests" in result.output, result.ou
     assert not imported_by(program) & {*HEAVY, "pyarrow", "pyiceberg", "numpy"}
 
 
-def test_every_name_of_maintenance_has_its_home() -> None:
-    module = importlib.import_module("lakehouse.maintenance")
+@pytest.mark.parametrize("room", ["maintenance", "orchestration", "spark"])
+def test_every_name_of_a_room_has_its_home(room: str) -> None:
+    module = importlib.import_module(f"lakehouse.{room}")
     strange = [n for n in module.__all__ if isinstance(getattr(module, n), types.ModuleType)]
     assert strange == []
     assert set(module.__all__) == set(module._HOMES)

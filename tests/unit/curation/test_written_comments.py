@@ -9,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import lakehouse as lh
-from lakehouse.curation.statement_import import keep_statements
+from lakehouse.curation.standard_fields import keep_statements
 from lakehouse.curation.survey import survey
 from lakehouse.curation.written_comments import written_comments
 from lakehouse.semantics.binding import bind
