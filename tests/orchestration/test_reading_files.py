@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from random import Random
+from zoneinfo import ZoneInfo
 
 import cramjam
 import fastavro
@@ -42,6 +43,7 @@ from lakehouse.ingestion.reading.typing.event_time import (
     EventClock,
     instant_parser,
 )
+from lakehouse.ingestion.reading.typing.local_time import LocalTime
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.ingestion.reading.typing.value_kinds import (
@@ -814,3 +816,29 @@ def test_a_transform_has_no_nanoseconds() -> None:
     columns = (Column("at", "timestamp_ns"),)
     with pytest.raises(InvalidInputError, match="Spark has no nanoseconds"):
         replace(EVENTS, columns=columns, natural_key=(), bucket=None, transform=lambda rows: rows)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/GMT+5"])
+def test_years_of_a_zone_of_one_offset_cost_what_a_day_costs(zone, monkeypatch):
+    asked = Counter()
+
+    class Asked(ZoneInfo):
+        def utcoffset(self, when):
+            asked["offsets"] += 1
+            return super().utcoffset(when)
+
+    def offsets(days):
+        asked.clear()
+        local = LocalTime(zone, last - days * 86_400, last)
+        return local, asked["offsets"]
+
+    monkeypatch.setattr("lakehouse.ingestion.reading.typing.local_time.ZoneInfo", Asked)
+    last = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())
+    (_, of_a_day), (years, of_years) = offsets(1), offsets(3_650)
+    assert of_years == of_a_day
+    times = [(2016, 2, 29, 23, 59, 59), (2024, 7, 1), (2024, 12, 30, 12)]
+    wall = [datetime(*parts, tzinfo=UTC).timestamp() * 1e6 for parts in times]
+    instants, none = years.instants(np.array(wall, np.int64))
+    assert not none.any()
+    there = [datetime(*parts, tzinfo=ZoneInfo(zone)).timestamp() * 1e6 for parts in times]
+    assert instants.tolist() == there

@@ -59,6 +59,9 @@ def _offsets(zone: str, first_s: int, last_s: int) -> tuple[list[int], list[int]
             year beyond 9999 does not here.
     """
     info = ZoneInfo(zone)
+    fixed = info.utcoffset(None)  # of a zone that has one, such as UTC, for all times
+    if fixed is not None:
+        return [first_s], [int(fixed.total_seconds())]
 
     def offset(at_s: int) -> int:
         local = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at_s)).astimezone(info)
