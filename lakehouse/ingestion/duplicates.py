@@ -190,11 +190,13 @@ def _day_field(spec: PartitionSpec, schema: Schema) -> int | None:
 
 def _compared(part: _Part, comparison: Comparison) -> Duplicates:
     import polars as pl  # noqa: PLC0415 - on workers, not where definitions are loaded
+    from polars import selectors  # noqa: PLC0415 - the same
 
     duplicates = Duplicates()
     identity = [_DAY, *(name for name in comparison.identity if name != EVENT_TS)]
     if EVENT_TS in comparison.identity:
         identity.append(EVENT_TS)
+    whole = selectors.by_name(*identity)  # names may be patterns to Polars
     columns = (EVENT_TS, *comparison.identity)
     storage = storage_for(comparison.location, comparison.properties)
 
@@ -204,7 +206,7 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
         day = pl.col(EVENT_TS).dt.date().alias(_DAY)
         shown = pl.DataFrame(table).with_columns(day)
         if part.count > 1:
-            chosen = pl.struct(identity).hash() % part.count == part.number
+            chosen = pl.struct(whole).hash() % part.count == part.number
             shown = shown.filter(chosen)
         return shown
 
@@ -213,7 +215,7 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
         [frame(new, columns), frame(part.present, columns)]
         if part.present
         else [frame(new, columns)]
-    ).select(identity)
+    ).select(whole)
     if not keys.is_duplicated().any():
         return duplicates
     added = frame(new, (*columns, LANDING_FILE, LANDING_LINE, _FILE, _POS)).with_columns(
@@ -227,8 +229,8 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
         stored = frame(part.present, columns).with_columns(pl.lit(0).alias(_NEW))
         rows = pl.concat([added, stored], how="diagonal")
     order = [_NEW, _MODIFIED, LANDING_FILE, LANDING_LINE]
-    repeated = rows.filter(pl.struct(identity).is_duplicated()).sort(order)
-    losers = repeated.filter(~pl.struct(identity).is_first_distinct() & (pl.col(_NEW) == 1))
+    repeated = rows.filter(pl.struct(whole).is_duplicated()).sort(order)
+    losers = repeated.filter(~pl.struct(whole).is_first_distinct() & (pl.col(_NEW) == 1))
     for (path,), group in losers.group_by(_FILE):
         duplicates.positions[str(path)] = group[_POS].to_list()
     for row in losers.group_by(LANDING_FILE, _DAY).len().iter_rows():

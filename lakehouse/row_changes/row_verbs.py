@@ -144,8 +144,10 @@ def _having(batch: pa.RecordBatch, keys: pa.Table) -> npt.NDArray[np.int64]:
         return np.arange(batch.num_rows)
     import polars as pl  # noqa: PLC0415 - takes long to load
 
-    rows = pl.DataFrame(pa.Table.from_batches([batch.select(keys.column_names)]))
-    wanted = pl.DataFrame(keys)
-    numbered = rows.with_row_index("number of the row")
-    joined = numbered.join(wanted, on=keys.column_names, how="semi", nulls_equal=True)
-    return joined["number of the row"].to_numpy().astype(np.int64)
+    numbers = [str(at) for at in range(keys.num_columns)]  # names may be patterns to Polars
+    rows, wanted = (
+        pl.DataFrame(side.select(keys.column_names).rename_columns(numbers))
+        for side in (pa.Table.from_batches([batch]), keys)
+    )
+    joined = rows.with_row_index("row").join(wanted, on=numbers, how="semi", nulls_equal=True)
+    return joined["row"].to_numpy().astype(np.int64)

@@ -183,11 +183,16 @@ def lazyframe(scan: Scan) -> Any:
         )
         if parts.deleted:
             frame = frame.filter(_is_left(polars, number, parts))
-        frames.append(frame.select(names))
+        frames.append(frame.select(_named(names)))
     if parts.rest is not None:
         dataset = ScanDataset(parts.rest)
         frames.append(polars.scan_pyarrow_dataset(dataset))
     return frames[0] if parts.rest is None else _io_source(polars, frames, names)
+
+
+def _named(names: Iterable[str]) -> Any:
+    """Columns of Polars by their names, of which some would be patterns: `*`, `^a$`."""
+    return importlib.import_module("polars.selectors").by_name(*names)
 
 
 def unused(name: str, columns: Iterable[str]) -> str:
@@ -223,7 +228,7 @@ def _io_source(polars: Any, frames: Sequence[Any], names: Sequence[str]) -> Any:
         filtered = [] if predicate is None else predicate.meta.root_names()
         read = list(dict.fromkeys([*shown, *filtered])) or names[:1]
         for frame in frames:
-            part = frame.select(read)
+            part = frame.select(_named(read))
             if most is not None:
                 first = part.head(most).collect()
                 most -= first.height
@@ -231,7 +236,9 @@ def _io_source(polars: Any, frames: Sequence[Any], names: Sequence[str]) -> Any:
             if predicate is not None:
                 part = part.filter(predicate)
             for batch in part.collect_batches(maintain_order=False):
-                yield batch.select(shown) if shown else polars.DataFrame(height=batch.height)
+                yield (
+                    batch.select(_named(shown)) if shown else polars.DataFrame(height=batch.height)
+                )
 
     plugins = importlib.import_module("polars.io.plugins")
     return plugins.register_io_source(rows, schema=polars.concat(frames).collect_schema())

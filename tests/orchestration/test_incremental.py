@@ -127,6 +127,22 @@ def test_what_a_run_did_is_shown_and_replayed(lake: Lakehouse, instance: dg.Dags
     assert replayed(checkout, lineage, lake, lambda: None).equal
 
 
+@pytest.mark.parametrize("name", ["*", "^n$", "^.*$", "row of the left"])
+def test_keys_may_have_names_that_are_patterns_elsewhere(
+    lake: Lakehouse, instance: dg.DagsterInstance, name: str
+):
+    sql = SQL.replace("SELECT user", f'SELECT user AS "{name}"')
+    table = model("incremental_strict", sql=sql)
+    assert run(lake, table, instance)[1]["mode"] == "full"
+    events = lake.load_table("raw.events")
+    events.append(rows((2, "u1", 5), (2, "new", 6)))
+    events.delete("user = 'u2'")
+    done, then = run(lake, table, instance)
+    assert (done, then.get("mode")) == (True, "incremental"), then["reason"]
+    found, right = answer(lake, sql)
+    assert found == right
+
+
 def test_days_follow_by_what_changed_in_them(lake: Lakehouse, instance: dg.DagsterInstance):
     sql = (
         "SELECT to_date(event_ts) AS day, user, count(*) AS events FROM raw.events "

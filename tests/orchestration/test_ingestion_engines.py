@@ -19,8 +19,9 @@ import pytest
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.landing_ledger import LandingFile
+from lakehouse.ingestion.source import Column
 from lakehouse.ingestion.workplace import text_bytes
-from tests.orchestration.conftest import Pipe, event, june
+from tests.orchestration.conftest import BY_EACH_ENGINE, EVENTS, Pipe, event, june
 
 
 def messy(pipe: Pipe) -> Iterator[list[date]]:
@@ -127,3 +128,15 @@ def test_an_engine_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
         replace(pipe.source, **changes)
+
+
+@BY_EACH_ENGINE
+@pytest.mark.parametrize("name", ["*", "^k$", "^.*$"])
+def test_keys_may_have_names_that_are_patterns_elsewhere(pipe: Pipe, name: str) -> None:
+    columns = (Column(name, "long"), *EVENTS.columns)
+    keyed = pipe.with_source(natural_key=(name,), columns=columns)
+    keyed.land("1.jsonl.gz", [event(7, 2, **{name: number % 3}) for number in range(5)])
+    keyed.index()
+    keyed.ingest(june(2))
+    assert keyed.rows(name) == [(0,), (1,), (2,)]
+    keyed.assert_conserved(5)

@@ -141,9 +141,12 @@ def test_only_what_is_known_is_proved(frame_of, one, proof):
     assert held(frame, [one]) == [proof]
 
 
-def test_names_that_must_be_quoted_are_no_obstacle(frame_of):
-    frame = frame_of([(1,), (2,)], struct(**{"a.b`c": t.LongType()}))
-    assert held(frame, [expect("column_values_to_be_unique", column="a.b`c")]) == [True]
+@pytest.mark.parametrize("name", ["a.b`c", "*", "^n$", "^.*$"])
+def test_names_that_must_be_quoted_or_are_patterns_are_no_obstacle(frame_of, name):
+    frame = frame_of([(1, 1), (2, 1)], struct(**{name: t.LongType(), "n": t.LongType()}))
+    unique = [expect("column_values_to_be_unique", column=column) for column in (name, "n")]
+    both = expect("compound_columns_to_be_unique", column_list=[name, "n"])
+    assert held(frame, [*unique, both]) == [True, False, True]
 
 
 def test_days_without_a_fault_do_not_load_great_expectations(frame_of, monkeypatch):

@@ -800,9 +800,14 @@ def _met(left: pa.Table, right: pa.Table, names: Sequence[str], how: Any) -> Any
     """Numbers of the rows that have equal columns; nulls are equal."""
     import polars as pl  # noqa: PLC0415 - takes long to load
 
-    rows = pl.DataFrame(left.select(names)).with_row_index("row of the left")
-    others = pl.DataFrame(right.select(names)).with_row_index("row of the right")
-    return rows.join(others, on=list(names), how=how, nulls_equal=True)
+    numbers = [str(at) for at in range(len(names))]  # names may be patterns to Polars
+    rows, others = (
+        pl.DataFrame(side.select(names).rename_columns(numbers)).with_row_index(
+            f"row of the {which}"
+        )
+        for side, which in ((left, "left"), (right, "right"))
+    )
+    return rows.join(others, on=numbers, how=how, nulls_equal=True)
 
 
 def put_together(present: pa.Table, more: pa.Table, merged: Mapping[str, str]) -> pa.Table:

@@ -203,15 +203,17 @@ class ArrowRows(Counting):
         self._pl: Any = importlib.import_module("polars")
         kinds = _without_twins((field.name, _kind(field.type)) for field in table.schema)
         self.types: Mapping[str, str] = {name: kind for name, kind in kinds.items() if kind}
-        self._table = table
+        # by number, since names may be patterns to Polars
+        self._numbers = {name: str(at) for at, name in enumerate(table.column_names)}
+        self._table = table.rename_columns([str(at) for at in range(table.num_columns)])
 
-    def _frame(self, wanted: Sequence[Any], *names: str) -> Any:
+    def _frame(self, wanted: Sequence[Any], *numbers: str) -> Any:
         """Of the columns that are counted: Polars copies texts."""
-        counted = {name for expression in wanted for name in expression.meta.root_names()}
-        return self._pl.DataFrame(self._table.select(sorted({*counted, *names})))
+        counted = {number for expression in wanted for number in expression.meta.root_names()}
+        return self._pl.DataFrame(self._table.select(sorted({*counted, *numbers})))
 
     def _column(self, name: str) -> Any:
-        column = self._pl.col(name)
+        column = self._pl.col(self._numbers[name])
         return column.fill_nan(None) if self.types[name] in INEXACT else column
 
     def rows(self) -> Any:
@@ -234,15 +236,16 @@ class ArrowRows(Counting):
         return self._column(name).drop_nulls().n_unique()
 
     def combinations(self, names: Sequence[str]) -> Any:
-        return self._pl.struct(list(names)).n_unique()
+        return self._pl.struct([self._numbers[name] for name in names]).n_unique()
 
     def counted(self, wanted: Sequence[Any]) -> Sequence[int]:
         counts = self._frame(wanted).select(_numbered(wanted)).row(0)
         return cast("tuple[int, ...]", counts)
 
     def by_day(self, day: str, wanted: Sequence[Any]) -> Mapping[date, Sequence[int]]:
-        rows = self._frame(wanted, day)
-        days = rows.group_by(self._pl.col(day).cast(self._pl.Date).alias("day"))
+        number = self._numbers[day]
+        rows = self._frame(wanted, number)
+        days = rows.group_by(self._pl.col(number).cast(self._pl.Date).alias("day"))
         return {row[0]: row[1:] for row in days.agg(_numbered(wanted)).iter_rows()}
 
 

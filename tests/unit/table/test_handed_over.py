@@ -26,7 +26,15 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.storage.location import local_path
 from lakehouse.table.engine_scans import handed_over
 from lakehouse.table.scan_dataset import ScanDataset
-from tests.unit.table.test_scan_results import FILTERS, KINDS, SCHEMA, arrow, filled, made
+from tests.unit.table.test_scan_results import (
+    FILTERS,
+    KINDS,
+    SCHEMA,
+    arrow,
+    equality_delete,
+    filled,
+    made,
+)
 
 NAN = float("nan")
 AT = dt.datetime(2020, 1, 2, 3, tzinfo=dt.UTC).replace(tzinfo=None)
@@ -365,8 +373,12 @@ def test_paths_with_any_letters_are_one_file(lake):
     assert [tuple(row.values()) for row in answer.to_pylist()] == expected
 
 
-@pytest.mark.parametrize("name", ["file_row_number", "FILE_INDEX", "filename", "live"])
-def test_columns_named_as_what_duckdb_numbers_rows_by(lake, name):
+NAMES = ["file_row_number", "FILE_INDEX", "filename", "live", "*", "^a$", "^.*$", 'a"b']
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_of_names_that_mean_something_to_an_engine(lake, name):
+    """DuckDB numbers rows and files by some; to Polars some are patterns."""
     table = lake.create_table(
         "a.b",
         pa.schema([("id", pa.int64()), (name, pa.int64())]),
@@ -374,8 +386,22 @@ def test_columns_named_as_what_duckdb_numbers_rows_by(lake, name):
     )
     table.append(pa.table({"id": [1, 2, 3, 4], name: [1, 7, 0, 1]}))
     table.delete("id = 2")
-    assert table.scan().to_duckdb().order("id").fetchall() == [(1, 1), (3, 0), (4, 1)]
-    assert table.scan(select="id").to_duckdb().order("id").fetchall() == [(1,), (3,), (4,)]
+    for more in ([], [(5, 5), (6, 6)]):  # in a file without deletes, beside it
+        if more:
+            table.append(pa.table({"id": [5, 6], name: [5, 6]}))
+        expected = [(1, 1), (3, 0), (4, 1), *more]
+        everything, ids = table.scan(), table.scan(select="id")
+        assert everything.to_duckdb().order("id").fetchall() == expected
+        assert ids.to_duckdb().order("id").fetchall() == [row[:1] for row in expected]
+        frame = everything.to_lazyframe()
+        assert frame.collect_schema().names() == ["id", name]
+        assert sorted(frame.collect().rows()) == expected
+        assert sorted(ids.to_lazyframe().collect().rows()) == [row[:1] for row in expected]
+    table.transaction().row_delta((), [equality_delete(table, [6])]).commit()
+    frame = lake.load_table("a.b").scan().to_lazyframe()  # some files are read by us
+    assert sorted(frame.collect().rows()) == expected[:-1]
+    picked = frame.filter(pl.col("id") > 3).select(pl.nth(1)).collect()
+    assert sorted(picked.rows()) == [(1,), (5,)]
 
 
 def test_a_file_that_is_in_a_table_twice_has_deletes_of_its_own_each_time(lake):
