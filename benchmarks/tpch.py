@@ -233,6 +233,9 @@ def main() -> int:
     parser.add_argument("--engines", default="duckdb,datafusion,polars")
     parser.add_argument("--queries", default="", help="numbers; all of them by default")
     arguments = parser.parse_args()
+    unknown = set(arguments.engines.split(",")) - {"duckdb", "datafusion", "polars"}
+    if unknown:
+        parser.error(f"no engine of this benchmark: {', '.join(sorted(unknown))}")
     folder = Path(tempfile.mkdtemp(prefix="tpch-"))
     results: dict[str, Any] = {}
     try:
