@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import shutil
 import socket
 import sqlite3
@@ -265,7 +264,10 @@ def test_sigterm_finishes_the_commit_that_is_under_way(tmp_path):
         server.process.terminate()
         time.sleep(0.7)
         assert server.process.poll() is None
-        assert not select.select([client], [], [], 0)[0]
+        client.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            client.recv(1)
+        client.settimeout(60)
         holder.execute("COMMIT")
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
         assert server.stop() == 0
