@@ -31,8 +31,7 @@ from examples.demo.landing_zone import lay_down
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.run_requests import ingest_tags
 from lakehouse.spark.jvm.class_archive import archive_of
-from lakehouse.spark.jvm.jre import java_runtime
-from lakehouse.spark.jvm.spark_versions import newest_java
+from lakehouse.spark.jvm.jre import java_runtime, newest_java
 from tests.scaffold.dev_server import DevServer, wait
 
 ROOT = Path(__file__).resolve().parent.parent

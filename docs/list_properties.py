@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from lakehouse.spark.catalog.procedure_list import PROCEDURES
+from lakehouse.spark.catalog.lake_answers import PROCEDURES
 from lakehouse.spec.table_properties import (
     HONOURED_ELSEWHERE,
     KEPT_FOR_OTHERS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.agent_catalog.lakes import Tables, World, build, evolve
 from lakehouse.agents.catalog_map import CatalogMap, Stated
-from lakehouse.agents.mapping import MapOptions, catalog_map
+from lakehouse.agents.live_catalog import MapOptions, catalog_map
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
 from lakehouse.curation.survey import Survey, survey
 

@@ -29,7 +29,6 @@ from lakehouse.ingestion.duplicates import (
     find_duplicates,
     without_duplicates,
 )
-from lakehouse.ingestion.indexed_rows import ledger_rows, reindexed
 from lakehouse.ingestion.ingest_log import (
     days_to_write,
     days_written,
@@ -90,7 +89,13 @@ from lakehouse.ingestion.transformed_rows import (
     apply_transform,
     transform_staged,
 )
-from lakehouse.ingestion.workers.index_pass import UNREADABLE, VANISHED, IndexedFile
+from lakehouse.ingestion.workers.index_pass import (
+    UNREADABLE,
+    VANISHED,
+    IndexedFile,
+    ledger_rows,
+    reindexed,
+)
 from lakehouse.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.ingestion.workers.row_pass import TakenRows
 from lakehouse.ingestion.workers.worker_stages import (

@@ -25,9 +25,8 @@ from lakehouse.server.memory_bounds import MemoryBounds
 from lakehouse.server.repeated_requests import RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
-from lakehouse.server.wire.known_targets import KnownTargets
+from lakehouse.server.wire.known_targets import KnownTargets, decoded_names
 from lakehouse.server.wire.large_bodies import PART_BYTES, LargeAnswers, RequestBodies, may_be_large
-from lakehouse.server.wire.undecoded_paths import decoded_names
 from lakehouse.spec.identifier import dotted
 
 T = TypeVar("T")

@@ -43,7 +43,7 @@ from lakehouse.server.request_answers import RequestAnswers, response
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.sibling_workers import Siblings
 from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
-from lakehouse.server.wire.undecoded_paths import UndecodedPaths
+from lakehouse.server.wire.known_targets import UndecodedPaths
 from lakehouse.spec.identifier import full_uri
 from lakehouse.storage.bucket_clients import S3_SCHEMES
 from lakehouse.storage.location import parse

@@ -1,15 +1,22 @@
-"""Table locations as Hadoop's file systems spell them."""
+"""Table locations, and their storage's settings, as Hadoop's file systems spell them.
+
+The settings of `s3a`, `abfss` and `gs` are documented with each of them: hadoop.apache.org,
+"Hadoop-AWS", "Hadoop-Azure" (ABFS), "Hadoop-GCP".
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.spark.hadoop_settings import hadoop_settings
+from lakehouse.storage.bucket_clients import azure_properties
+from lakehouse.storage.location import parse
+from lakehouse.storage.s3_client import s3_endpoint, s3_region
 from lakehouse.storage.storage_protocol import Storage
 
 logger = logging.getLogger(__name__)
@@ -61,3 +68,109 @@ def hadoop_reads(spark: SparkSession, location: str, storage: Storage) -> bool:
         logger.debug("no Hadoop file system for %s: %s", scheme, error.java_exception)
         return False
     return True
+
+
+_AWS = "org.apache.hadoop.fs.s3a"
+_AZURE = "org.apache.hadoop.fs.azurebfs.oauth2"
+
+
+def hadoop_settings(
+    location: str, properties: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """What Hadoop needs to reach a location as the storage with these properties does.
+
+    They are those of one bucket or account, where Hadoop knows such. Credentials that only the
+    environment has are not among them: each file system looks there by itself.
+
+    Args:
+        location: of a table; a local one needs nothing.
+        properties: of the storage (see `object_store`).
+        environ: where the endpoint and the region may be.
+
+    Example:
+        >>> settings = hadoop_settings("s3://lake/a", {"s3.endpoint": "http://s3:7070"}, {})
+        >>> settings["fs.s3a.bucket.lake.path.style.access"]
+        'true'
+    """
+    parsed = parse(location)
+    if parsed.scheme in {"s3", "s3a", "s3n"}:
+        prefix = f"fs.s3a.bucket.{parsed.authority}."
+        return {prefix + name: value for name, value in _s3(properties, environ).items()}
+    if parsed.scheme in {"abfs", "abfss"}:
+        host = parsed.authority.partition("@")[2]
+        return _azure(location, host, azure_properties(host, properties))
+    if parsed.scheme == "gs":
+        return _google(location, properties)
+    return {}
+
+
+def _s3(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    endpoint = s3_endpoint(properties, environ)
+    region = s3_region(properties, environ)
+    if endpoint:
+        settings["endpoint"] = endpoint
+        virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
+        settings["path.style.access"] = "false" if virtual else "true"
+    if region:
+        settings["endpoint.region"] = region
+    if properties.get("s3.anonymous", "false").lower() == "true":
+        return settings | {"aws.credentials.provider": f"{_AWS}.AnonymousAWSCredentialsProvider"}
+    if "s3.access-key-id" in properties:
+        settings["access.key"] = properties["s3.access-key-id"]
+        settings["secret.key"] = properties.get("s3.secret-access-key", "")
+        kind = "Simple"
+        if "s3.session-token" in properties:
+            settings["session.token"] = properties["s3.session-token"]
+            kind = "Temporary"
+        settings["aws.credentials.provider"] = f"{_AWS}.{kind}AWSCredentialsProvider"
+    return settings
+
+
+def _google(location: str, properties: Mapping[str, str]) -> dict[str, str]:
+    _refuse(location, properties, ("gcs.oauth2.token", "gcs.service-account-key"))
+    settings: dict[str, str] = {}
+    if "gcs.service.host" in properties:
+        settings["fs.gs.storage.root.url"] = properties["gcs.service.host"]
+    if properties.get("gcs.no-auth", "false").lower() == "true":
+        settings["fs.gs.auth.type"] = "UNAUTHENTICATED"
+    elif "gcs.service-account-path" in properties:
+        settings["fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
+        path = properties["gcs.service-account-path"]
+        settings["fs.gs.auth.service.account.json.keyfile"] = path
+    return settings
+
+
+def _refuse(location: str, properties: Mapping[str, str], names: tuple[str, ...]) -> None:
+    """What Hadoop takes by a class of Java alone, which this project does not have."""
+    known = [name for name in names if name in properties]
+    if known:
+        raise UnsupportedFeatureError(
+            f"{location}: Spark's file system takes no {known[0]}. Give gcs.service-account-path, "
+            "adls.account-key, adls.sas-token or adls.client-secret."
+        )
+
+
+def _azure(location: str, host: str, properties: Mapping[str, str]) -> dict[str, str]:
+    _refuse(location, properties, ("adls.token",))
+    if "adls.account-key" in properties:
+        return {
+            f"fs.azure.account.auth.type.{host}": "SharedKey",
+            f"fs.azure.account.key.{host}": properties["adls.account-key"],
+        }
+    if "adls.sas-token" in properties:
+        return {
+            f"fs.azure.account.auth.type.{host}": "SAS",
+            f"fs.azure.sas.fixed.token.{host}": properties["adls.sas-token"],
+        }
+    if "adls.client-secret" in properties:
+        tenant = properties.get("adls.tenant-id", "common")
+        login = f"https://login.microsoftonline.com/{tenant}/oauth2/token"
+        return {
+            f"fs.azure.account.auth.type.{host}": "OAuth",
+            f"fs.azure.account.oauth.provider.type.{host}": f"{_AZURE}.ClientCredsTokenProvider",
+            f"fs.azure.account.oauth2.client.endpoint.{host}": login,
+            f"fs.azure.account.oauth2.client.id.{host}": properties.get("adls.client-id", ""),
+            f"fs.azure.account.oauth2.client.secret.{host}": properties["adls.client-secret"],
+        }
+    return {}

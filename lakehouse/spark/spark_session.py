@@ -15,8 +15,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark.catalog.registration import register
 from lakehouse.spark.jvm.class_archive import archive_options
-from lakehouse.spark.jvm.jre import JavaRuntime, java_runtime
-from lakehouse.spark.jvm.spark_versions import newest_java
+from lakehouse.spark.jvm.jre import JavaRuntime, java_runtime, newest_java
 
 CONFIG_VARIABLE = "LAKEHOUSE_SPARK_CONFIG"
 """Names Spark settings of every session of this process, a JSON object of strings."""

@@ -31,8 +31,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import LakehouseError, SparkLostError
 from lakehouse.spark.jvm.compiled_java import jar_since
-from lakehouse.spark.jvm.jre import cache_directory
-from lakehouse.spark.jvm.spark_versions import java_since
+from lakehouse.spark.jvm.jre import cache_directory, java_since
 
 CAN_SHARE = os.name == "posix"
 """Whether a JVM can be shared here: it takes locks and modes of files."""

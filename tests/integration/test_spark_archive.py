@@ -10,8 +10,7 @@ import pyspark
 import pytest
 
 from lakehouse.spark.jvm.class_archive import archive_of, make_archive
-from lakehouse.spark.jvm.jre import java_runtime
-from lakehouse.spark.jvm.spark_versions import newest_java
+from lakehouse.spark.jvm.jre import java_runtime, newest_java
 
 SESSION = """
 import sys

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.spark.catalog.procedure_list import PROCEDURES
+from lakehouse.spark.catalog.lake_answers import PROCEDURES
 from tests.integration.spark_support import configured, lake, session, sql
 
 __all__ = ["lake", "session", "sql"]

@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.spark.jvm import compiled_java
 from lakehouse.spark.jvm.compiled_java import LEFT_OUT, compiled, jar_since
-from lakehouse.spark.jvm.spark_versions import java_since
+from lakehouse.spark.jvm.jre import java_since
 
 
 @pytest.mark.spark

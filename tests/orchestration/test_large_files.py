@@ -18,7 +18,7 @@ from lakehouse.ingestion.reading.file_parts import (
     read_chunks,
 )
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
-from lakehouse.ingestion.workers import large_files, worker_stages, workers
+from lakehouse.ingestion.workers import worker_stages, workers
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 from tests.orchestration.test_fuzzed_landing import (
     CLOCK,
@@ -163,13 +163,13 @@ def test_large_files_land_as_small_ones_do(
     seen: list[int] = []
 
     def large_file_parts(*arguments: object) -> dict[object, list[FilePart]]:
-        found = large_files.large_file_parts(*arguments)  # type: ignore[arg-type]
+        found = worker_stages.large_file_parts(*arguments)  # type: ignore[arg-type]
         seen.extend(map(len, found.values()))
         return found
 
     for pipe in (whole, cut_up):
         if pipe is cut_up:
-            monkeypatch.setattr(large_files, "PART_BYTES_MIN", 1 << 10)
+            monkeypatch.setattr(worker_stages, "PART_BYTES_MIN", 1 << 10)
             monkeypatch.setattr(workers, "TASK_BYTES", 20 << 10)
             monkeypatch.setattr(worker_stages, "large_file_parts", large_file_parts)
         landed = land(pipe)

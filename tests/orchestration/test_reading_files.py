@@ -41,9 +41,9 @@ from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.event_time import (
     BadEventTime,
     EventClock,
+    LocalTime,
     instant_parser,
 )
-from lakehouse.ingestion.reading.typing.local_time import LocalTime
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.ingestion.reading.typing.value_kinds import (
@@ -832,7 +832,7 @@ def test_years_of_a_zone_of_one_offset_cost_what_a_day_costs(zone, monkeypatch):
         local = LocalTime(zone, last - days * 86_400, last)
         return local, asked["offsets"]
 
-    monkeypatch.setattr("lakehouse.ingestion.reading.typing.local_time.ZoneInfo", Asked)
+    monkeypatch.setattr("lakehouse.ingestion.reading.typing.event_time.ZoneInfo", Asked)
     last = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())
     (_, of_a_day), (years, of_years) = offsets(1), offsets(3_650)
     assert of_years == of_a_day

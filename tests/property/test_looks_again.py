@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakehouse.agents.catalog_map import CatalogMap
-from lakehouse.agents.mapping import catalog_map
+from lakehouse.agents.live_catalog import catalog_map
 from lakehouse.agents.narrow_answers import map_answer
 from lakehouse.agents.serving import describe_answer, search_answer
 from lakehouse.curation.checkup import check

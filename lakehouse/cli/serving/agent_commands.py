@@ -46,8 +46,7 @@ def mcp(
     sandbox: Any = load_module("lakehouse.agents.sandboxed_sql", "agents")
     bounds = sandbox.Bounds(seconds=seconds, memory_mb=memory_mb)
     ranking: Any = load_module("lakehouse.agents.ranking", "agents")
-    mapping: Any = load_module("lakehouse.agents.mapping", "agents")
-    options = mapping.MapOptions(learn=ranking.LatentEmbedding.of if hybrid else None)
+    options = live.MapOptions(learn=ranking.LatentEmbedding.of if hybrid else None)
     catalog = live.LiveCatalog(session.lake, options, keep_s=KEEP_S)
     running = server.mcp_server(catalog, bounds)
     if http:

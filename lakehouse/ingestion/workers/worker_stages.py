@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from lakehouse.errors import StorageError
 from lakehouse.ingestion.landing_ledger import LandingFile
+from lakehouse.ingestion.reading.file_parts import (
+    FilePart,
+    Stretch,
+    look_at,
+    parts_of,
+)
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper, rows_schema
 from lakehouse.ingestion.source import (
     EVENT_TS,
@@ -27,7 +35,6 @@ from lakehouse.ingestion.workers.index_pass import (
     joined,
 )
 from lakehouse.ingestion.workers.landing_reader import LandingReader
-from lakehouse.ingestion.workers.large_files import large_file_parts
 from lakehouse.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.ingestion.workers.row_pass import (
     FileTask,
@@ -107,6 +114,52 @@ def second_pass(
     for rows in workers.results(groups, run, partial(progress, "tasks of writing rows")):
         taken.add(rows)
     return taken
+
+
+PART_BYTES_MIN = 8 << 20
+"""A task of its own is not worth less."""
+
+
+def large_file_parts(
+    workers: Workers,
+    reader: LandingReader,
+    files: Sequence[LandingFile],
+    progress: Progress = no_progress,
+) -> dict[LandingFile, list[FilePart]]:
+    """The parts of those among the files that are large and can be read in parts."""
+    total = sum(file.size_bytes for file in files)
+    size = max(PART_BYTES_MIN, total // workers.tasks(total))
+    spans = {
+        file: [
+            range(start, min(start + size, file.size_bytes))
+            for start in range(0, file.size_bytes, size)
+        ]
+        for file in files
+        if file.size_bytes >= 2 * size
+    }
+    items = [(file, span) for file, ranges in spans.items() for span in ranges]
+
+    def run(group: Sequence[tuple[LandingFile, range]], _task: str) -> list[Stretch | None]:
+        return [_shown(reader, file, span) for file, span in group]
+
+    # a task takes longer to start than to count the lines of its part
+    few = min(len(items), workers.tasks())
+    groups = [items[len(items) * at // few : len(items) * (at + 1) // few] for at in range(few)]
+    counted = workers.results(groups, run, partial(progress, "tasks of counting lines"))
+    shown = chain.from_iterable(counted)
+    parts = {
+        file: parts_of([next(shown) for _ in ranges], file.size_bytes)
+        for file, ranges in spans.items()
+    }
+    return {file: cut for file, cut in parts.items() if len(cut) > 1}
+
+
+def _shown(reader: LandingReader, file: LandingFile, span: range) -> Stretch | None:
+    try:
+        with reader.open(file) as stream:
+            return look_at(stream, file.path, reader.source, span)
+    except (OSError, StorageError):
+        return None  # who reads it as a whole tells
 
 
 def distinct_rows(

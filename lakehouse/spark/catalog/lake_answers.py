@@ -15,13 +15,17 @@ from pyspark.sql.types import StructType
 from lakehouse.catalog.catalog_protocol import walk_namespaces
 from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse
-from lakehouse.spark.catalog.alter_table import alter_table
+from lakehouse.spark.catalog import (
+    layout_procedures,
+    maintenance_procedures,
+    snapshot_procedures,
+    takeover_procedures,
+)
+from lakehouse.spark.catalog.alter_table import alter_table, with_defaults
 from lakehouse.spark.catalog.cached_tables import refresh_cached
-from lakehouse.spark.catalog.column_defaults import with_defaults
 from lakehouse.spark.catalog.layout_procedures import iceberg_term
 from lakehouse.spark.catalog.pipeline_tables import PipelineTables
-from lakehouse.spark.catalog.procedure import Call
-from lakehouse.spark.catalog.procedure_list import PROCEDURES
+from lakehouse.spark.catalog.procedure import Call, Procedure
 from lakehouse.spark.catalog.staged_tables import (
     NewTable,
     Staged,
@@ -50,6 +54,19 @@ PROVIDERS = frozenset({"iceberg", "lakehouse", "parquet"})
 _RESERVED = frozenset(
     {"provider", "location", "owner", "external", "is_managed_location", "table_type"}
 )
+PROCEDURES: Mapping[str, Procedure] = {
+    procedure.name: procedure
+    for procedures in (
+        snapshot_procedures, layout_procedures, maintenance_procedures, takeover_procedures,
+    )
+    for procedure in procedures.PROCEDURES
+}  # fmt: skip
+"""`CALL lake.system.rewrite_data_files(table => 'raw.events')`.
+
+Names, arguments and columns are those of Iceberg's procedures on Spark, so that scripts carry over;
+`health` and `advise` are this project's own, and those that stand for statements which Spark's
+grammar does not have (`add_partition_field`, `create_branch`...).
+"""
 
 
 class LakeAnswers(Answers):

@@ -28,7 +28,7 @@ from lakehouse.spark.connect.deleted_positions import (
 )
 from lakehouse.spark.connect.path_reader import read_paths, refuse_equality_deletes
 from lakehouse.spark.reading.file_answer import parquet_only, sized
-from lakehouse.spark.reading.misleading_names import misleading_columns
+from lakehouse.spark.reading.table_facts import misleading_columns
 from lakehouse.spark.spark_types import for_workers, quoted, to_spark_schema
 from lakehouse.storage.storage_protocol import Storage
 

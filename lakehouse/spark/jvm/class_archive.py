@@ -23,8 +23,7 @@ from pathlib import Path
 import pyspark
 
 from lakehouse.errors import LakehouseError
-from lakehouse.spark.jvm.jre import JavaRuntime, cache_directory, java_runtime
-from lakehouse.spark.jvm.spark_versions import newest_java
+from lakehouse.spark.jvm.jre import JavaRuntime, cache_directory, java_runtime, newest_java
 
 ARCHIVE_VARIABLE = "LAKEHOUSE_SPARK_ARCHIVE"
 """`off`: sessions start without the archive."""

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spark.jvm.compiled_java import jar_since
-from lakehouse.spark.jvm.spark_versions import java_since
+from lakehouse.spark.jvm.jre import java_since
 
 _PACKAGE = "lakehouse.spark"
 _lock = threading.Lock()

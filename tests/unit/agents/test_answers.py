@@ -14,8 +14,7 @@ from mcp.client import Client
 import lakehouse as lh
 from lakehouse.agents.catalog_map import CatalogMap
 from lakehouse.agents.lines import LEGEND
-from lakehouse.agents.live_catalog import LiveCatalog
-from lakehouse.agents.mapping import MapOptions
+from lakehouse.agents.live_catalog import LiveCatalog, MapOptions
 from lakehouse.agents.mcp_server import mcp_server
 from lakehouse.agents.narrow_answers import freshness_answer, join_path, map_answer, metric_answer
 from lakehouse.agents.ranking import LatentEmbedding

@@ -8,7 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from lakehouse.spark.jvm.spark_versions import NEWEST_JAVA
+from lakehouse.spark.jvm.jre import NEWEST_JAVA
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 ROOMS = ("lakehouse", "assets", "jobs", "sensors")

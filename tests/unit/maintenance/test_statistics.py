@@ -15,9 +15,8 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table.puffin import PuffinFile
 
 import lakehouse as lh
-from lakehouse.data.statistics.theta_sketch import ThetaSketch
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, NoSuchSnapshotError
-from lakehouse.maintenance.column_sketches import compute_statistics, distinct_counts
+from lakehouse.maintenance.column_sketches import ThetaSketch, compute_statistics, distinct_counts
 from lakehouse.spec.metadata.table_metadata import THETA_SKETCH
 
 

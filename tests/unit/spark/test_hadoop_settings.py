@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.spark.hadoop_settings import hadoop_settings
+from lakehouse.spark.hadoop_locations import hadoop_settings
 
 KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret"}
 AZURE = "abfss://box@acc.dfs.core.windows.net/lake"

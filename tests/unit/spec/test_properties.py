@@ -234,10 +234,10 @@ PROCEDURES = {
 
 def test_every_argument_of_icebergs_procedures_is_taken_or_refused_by_name():
     from docs.list_properties import ICEBERG
-    from lakehouse.spark.catalog import procedure_list
+    from lakehouse.spark.catalog import lake_answers
 
     assert sorted(PROCEDURES) == sorted(ICEBERG)
     for name, arguments in PROCEDURES.items():
-        one = procedure_list.PROCEDURES[name]
+        one = lake_answers.PROCEDURES[name]
         assert set(arguments.split()) <= {*one.required, *one.optional, *one.refused}, name
         assert not one.refused.keys() & {*one.required, *one.optional}, name
