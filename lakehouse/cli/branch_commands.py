@@ -17,20 +17,7 @@ from lakehouse.table.publication import TableDifference
 BranchArgument = Annotated[str, typer.Argument(help="Name of the branch.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(
-        no_args_is_help=True,
-        help="Branches of the whole lake: work on one, and publish all of it or nothing.",
-    )
-    command(group, "create")(create)
-    command(group, "list")(list_)
-    command(group, "diff")(diff)
-    command(group, "publish")(publish)
-    command(group, "drop")(drop)
-    app.add_typer(group, name="branch")
-
-
+@command
 def create(
     session: Session,
     branch: BranchArgument,
@@ -55,6 +42,7 @@ def create(
     )
 
 
+@command
 def list_(session: Session) -> None:
     """List the branches of the lake, and how many tables may have rows on each.
 
@@ -67,6 +55,7 @@ def list_(session: Session) -> None:
     session.show(data, listing(("branch", "#tables"), branches))
 
 
+@command
 def diff(session: Session, branch: BranchArgument) -> None:
     """Show by table what a branch changes: rows, columns, the checks of its runs.
 
@@ -78,6 +67,7 @@ def diff(session: Session, branch: BranchArgument) -> None:
     session.show(*_compared(session.shared_lake.branch(branch).differences()))
 
 
+@command
 def publish(session: Session, branch: BranchArgument, dry_run: DryRunOption = False) -> None:
     """Make a branch main in all of its tables, or in none.
 
@@ -108,6 +98,7 @@ def publish(session: Session, branch: BranchArgument, dry_run: DryRunOption = Fa
     session.show(data, Text(f"Published {names} as version {done.version} of the lake."))
 
 
+@command
 def drop(session: Session, branch: BranchArgument) -> None:
     """Remove a branch from all tables, with what was written to it.
 
@@ -170,3 +161,6 @@ def _checks(differences: list[TableDifference]) -> dict[str, dict[str, bool]] | 
     except NotFoundError:
         return None
     return checks
+
+
+VERBS = {"create": create, "list": list_, "diff": diff, "publish": publish, "drop": drop}

@@ -17,11 +17,7 @@ from lakehouse.table import Table
 TableArgument = Annotated[str, typer.Argument(help="Table, as namespace.name.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "tables")(tables)
-
-
+@command
 def tables(
     session: Session,
     namespace: Annotated[

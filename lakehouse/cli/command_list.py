@@ -18,213 +18,126 @@ class Listed(NamedTuple):
     """A command as `lakehouse --help` lists it.
 
     Attributes:
-        module: where its function is registered.
+        module: of `lakehouse.cli`: it has a function of the command's name, or, where that is a
+            group, `VERBS`: the functions of the group by their names.
         help: the first sentence of its docstring.
-        frames: whether code of others may run in it, which may have frames of pandas.
     """
 
     module: str
     help: str
-    frames: bool = False
 
 
+_COMMANDS_OF = {
+    "demo": {
+        "demo": "Run the whole pipeline once on real events, with late files, "
+        "checks and maintenance.",
+    },
+    "catalog_commands": {
+        "tables": "List tables with rows, files, bytes and current snapshot, and views.",
+    },
+    "describe_command": {
+        "describe": "Show a table: schema, partitions, sort order, refs, properties, "
+        "location, statements.",
+    },
+    "snapshot_commands": {
+        "history": "Show the snapshots of a table, newest first, with what each changed.",
+        "rollback": "Make an earlier snapshot of a table current again.",
+        "tag": "Name a snapshot, so that expiry keeps it and queries can read it by name.",
+    },
+    "branch_commands": {
+        "branch": "Branches of the whole lake: work on one, and publish all of it or nothing.",
+    },
+    "scan_commands": {
+        "files": "List the data files that a scan would read, with partition, rows, "
+        "bytes and delete files.",
+        "plan": "Show which manifests and files a scan would read, which it skips, and why.",
+        "sql": "Query and change tables with SQL.",
+    },
+    "merge_commands": {
+        "merge": "Update, delete and insert rows by a condition on the rows of a file or table.",
+        "upsert": "Update rows by key with the rows of a file or table, and insert "
+        "those with new keys.",
+    },
+    "server_commands": {
+        "serve": "Serve the catalog over HTTP, by the Iceberg REST protocol.",
+        "new-principal": "Create a secret for a principal, and the lines for `serve --principals`.",
+        "spark-connect": "Serve the catalog to Spark Connect clients, which only need PySpark.",
+        "mcp": "Serve the catalog to agents, by the Model Context Protocol.",
+    },
+    "health_commands": {
+        "health": "Measure tables from metadata: small files, deletes, manifests, snapshots, skew.",
+        "advise": "Rank maintenance by files removed per byte rewritten, and "
+        "recommend changes of layout.",
+        "adopt": "Show what maintenance by policy would do to the tables of any "
+        "catalog, and do it.",
+        "analyze": "Write statistics: distinct counts, partition statistics or key filters.",
+    },
+    "tuning_commands": {
+        "tune": "Try layouts of a table on a sample with its recorded queries, "
+        "and adopt what pays.",
+    },
+    "maintenance_commands": {
+        "compact": "Rewrite small files into few of target size and apply deletes; "
+        "the rows stay the same.",
+        "expire": "Expire old snapshots and delete the files that only they need.",
+        "rewrite-manifests": "Cluster the manifests of a table by partition, and write "
+        "columnar manifests.",
+        "remove-orphans": "Move files that no snapshot reaches to the trash, and purge old trash.",
+        "relocate": "Make a copied warehouse name its own files.",
+        "rewrite-table-path": "Stage a table's metadata for another location, and list the "
+        "files to copy there.",
+        "backup": "Back up tables, views, branches and their files, copying what "
+        "no backup before has.",
+        "restore": "Make the tables of a backup those of this catalog, each file verified.",
+    },
+    "view_commands": {
+        "materialized-view": "Views whose rows are kept in a table: create, refresh, see "
+        "how fresh they are.",
+    },
+    "delta_commands": {
+        "delta": "Delta beside Iceberg: keep a log of Delta for tables, take over tables of Delta.",
+    },
+    "source_commands": {
+        "new-source": "Read a sample of events, propose a source, and write its definition.",
+    },
+    "pipeline_commands": {
+        "plan-changes": "Show what the current definitions would do to the existing "
+        "tables; change nothing.",
+        "quarantine": "Count the quarantined lines of a source by reason; what "
+        "change would take them.",
+        "retry-quarantine": "Make the next run try quarantined lines again, by the source's "
+        "current definition.",
+        "fill-columns": "Fill columns from the fields that records had before the "
+        "source declared them.",
+        "lineage": "Show the inputs of a materialization and the snapshots that were read.",
+        "why": "Show the landing files and lines that rows of a table were "
+        "computed from, and prove it.",
+        "why-not": "Show what took a row that a table has not: a filter, a join, a "
+        "check, or quarantine.",
+        "impact": "Show which rows of which tables landing lines, or rows of a table, went into.",
+        "undo": "Return every table that a run wrote to what it was before the run.",
+        "forget": "Delete a person's rows, or a delivery's, and their bytes in all "
+        "files; else show a plan.",
+        "spark-archive": "Archive Spark's classes, so that sessions start in half the time.",
+    },
+    "semantics_commands": {
+        "semantics": "Statements about tables and columns, and whether they still hold.",
+    },
+}
 COMMANDS = {
-    "demo": Listed(
-        "lakehouse.cli.demo",
-        "Run the whole pipeline once on real events, with late files, checks and maintenance.",
-        frames=True,
-    ),
-    "tables": Listed(
-        "lakehouse.cli.catalog_commands",
-        "List tables with rows, files, bytes and current snapshot, and views.",
-    ),
-    "describe": Listed(
-        "lakehouse.cli.describe_command",
-        "Show a table: schema, partitions, sort order, refs, properties, location, statements.",
-    ),
-    "history": Listed(
-        "lakehouse.cli.snapshot_commands",
-        "Show the snapshots of a table, newest first, with what each changed.",
-    ),
-    "rollback": Listed(
-        "lakehouse.cli.snapshot_commands",
-        "Make an earlier snapshot of a table current again.",
-    ),
-    "tag": Listed(
-        "lakehouse.cli.snapshot_commands",
-        "Name a snapshot, so that expiry keeps it and queries can read it by name.",
-    ),
-    "branch": Listed(
-        "lakehouse.cli.branch_commands",
-        "Branches of the whole lake: work on one, and publish all of it or nothing.",
-        frames=True,
-    ),
-    "files": Listed(
-        "lakehouse.cli.scan_commands",
-        "List the data files that a scan would read, with partition, rows, bytes and delete files.",
-    ),
-    "plan": Listed(
-        "lakehouse.cli.scan_commands",
-        "Show which manifests and files a scan would read, which it skips, and why.",
-    ),
-    "sql": Listed(
-        "lakehouse.cli.scan_commands",
-        "Query and change tables with SQL.",
-    ),
-    "merge": Listed(
-        "lakehouse.cli.merging.merge_commands",
-        "Update, delete and insert rows by a condition on the rows of a file or table.",
-        frames=True,
-    ),
-    "upsert": Listed(
-        "lakehouse.cli.merging.merge_commands",
-        "Update rows by key with the rows of a file or table, and insert those with new keys.",
-        frames=True,
-    ),
-    "serve": Listed(
-        "lakehouse.cli.serving.server_commands",
-        "Serve the catalog over HTTP, by the Iceberg REST protocol.",
-        frames=True,
-    ),
-    "new-principal": Listed(
-        "lakehouse.cli.serving.server_commands",
-        "Create a secret for a principal, and the lines for `serve --principals`.",
-    ),
-    "spark-connect": Listed(
-        "lakehouse.cli.serving.server_commands",
-        "Serve the catalog to Spark Connect clients, which only need PySpark.",
-        frames=True,
-    ),
-    "mcp": Listed(
-        "lakehouse.cli.serving.agent_commands",
-        "Serve the catalog to agents, by the Model Context Protocol.",
-        frames=True,
-    ),
-    "health": Listed(
-        "lakehouse.cli.health_commands",
-        "Measure tables from metadata: small files, deletes, manifests, snapshots, skew.",
-    ),
-    "advise": Listed(
-        "lakehouse.cli.health_commands",
-        "Rank maintenance by files removed per byte rewritten, and recommend changes of layout.",
-    ),
-    "adopt": Listed(
-        "lakehouse.cli.health_commands",
-        "Show what maintenance by policy would do to the tables of any catalog, and do it.",
-    ),
-    "tune": Listed(
-        "lakehouse.cli.tuning_commands",
-        "Try layouts of a table on a sample with its recorded queries, and adopt what pays.",
-    ),
-    "analyze": Listed(
-        "lakehouse.cli.health_commands",
-        "Write statistics: distinct counts, partition statistics or key filters.",
-    ),
-    "compact": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Rewrite small files into few of target size and apply deletes; the rows stay the same.",
-    ),
-    "expire": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Expire old snapshots and delete the files that only they need.",
-    ),
-    "rewrite-manifests": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Cluster the manifests of a table by partition, and write columnar manifests.",
-    ),
-    "remove-orphans": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Move files that no snapshot reaches to the trash, and purge old trash.",
-    ),
-    "relocate": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Make a copied warehouse name its own files.",
-    ),
-    "rewrite-table-path": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Stage a table's metadata for another location, and list the files to copy there.",
-    ),
-    "backup": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Back up tables, views, branches and their files, copying what no backup before has.",
-    ),
-    "restore": Listed(
-        "lakehouse.cli.maintenance_commands",
-        "Make the tables of a backup those of this catalog, each file verified.",
-    ),
-    "materialized-view": Listed(
-        "lakehouse.cli.view_commands",
-        "Views whose rows are kept in a table: create, refresh, see how fresh they are.",
-    ),
-    "delta": Listed(
-        "lakehouse.cli.delta_commands",
-        "Delta beside Iceberg: keep a log of Delta for tables, take over tables of Delta.",
-    ),
-    "new-source": Listed(
-        "lakehouse.cli.sources.source_commands",
-        "Read a sample of events, propose a source, and write its definition.",
-        frames=True,
-    ),
-    "plan-changes": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Show what the current definitions would do to the existing tables; change nothing.",
-        frames=True,
-    ),
-    "quarantine": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Count the quarantined lines of a source by reason; what change would take them.",
-        frames=True,
-    ),
-    "retry-quarantine": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Make the next run try quarantined lines again, by the source's current definition.",
-        frames=True,
-    ),
-    "fill-columns": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Fill columns from the fields that records had before the source declared them.",
-        frames=True,
-    ),
-    "lineage": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Show the inputs of a materialization and the snapshots that were read.",
-        frames=True,
-    ),
-    "why": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Show the landing files and lines that rows of a table were computed from, and prove it.",
-        frames=True,
-    ),
-    "why-not": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Show what took a row that a table has not: a filter, a join, a check, or quarantine.",
-        frames=True,
-    ),
-    "impact": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Show which rows of which tables landing lines, or rows of a table, went into.",
-        frames=True,
-    ),
-    "undo": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Return every table that a run wrote to what it was before the run.",
-        frames=True,
-    ),
-    "forget": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Delete a person's rows, or a delivery's, and their bytes in all files; else show a plan.",
-        frames=True,
-    ),
-    "spark-archive": Listed(
-        "lakehouse.cli.pipeline_commands",
-        "Archive Spark's classes, so that sessions start in half the time.",
-        frames=True,
-    ),
-    "semantics": Listed(
-        "lakehouse.cli.semantics_commands",
-        "Statements about tables and columns, and whether they still hold.",
-        frames=True,
-    ),
+    name: Listed(module, text)
+    for module, commands in _COMMANDS_OF.items()
+    for name, text in commands.items()
+}
+# code of others may run in these, which may have frames of pandas
+_WITH_FRAMES = {
+    "branch_commands",
+    "demo",
+    "merge_commands",
+    "pipeline_commands",
+    "semantics_commands",
+    "server_commands",
+    "source_commands",
 }
 
 
@@ -240,12 +153,21 @@ class CommandsByName(TyperGroup):
         """The command, its module imported now; None for a name that is none."""
         if cmd_name not in COMMANDS:
             return None
-        app = typer.Typer(rich_markup_mode=None, add_completion=False)
-        app.callback()(_no_options)
-        if not COMMANDS[cmd_name].frames:
+        listed = COMMANDS[cmd_name]
+        if listed.module not in _WITH_FRAMES:
             _expect_no_frames()
         with _uncollected():
-            importlib.import_module(COMMANDS[cmd_name].module).register(app)
+            module = importlib.import_module(f"lakehouse.cli.{listed.module}")
+        app = typer.Typer(rich_markup_mode=None, add_completion=False)
+        app.callback()(_no_options)
+        verbs = getattr(module, "VERBS", None)
+        if verbs is None:
+            app.command(cmd_name)(getattr(module, cmd_name.replace("-", "_")))
+        else:
+            group = typer.Typer(no_args_is_help=True, help=listed.help)
+            app.add_typer(group, name=cmd_name)
+            for name, verb in verbs.items():
+                group.command(name)(verb)
         return typer.main.get_group(app).commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -194,9 +194,7 @@ def _console(width: int | None = None) -> Console:
     return console
 
 
-def command(
-    app: typer.Typer, name: str
-) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
+def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
     """Make a function of a Session a command, with the catalog's options and `--json`.
 
     An error becomes one line.
@@ -204,44 +202,37 @@ def command(
     Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
     """
 
-    def register(
-        function: Callable[Concatenate[Session, P], None],
-    ) -> Callable[Concatenate[Session, P], None]:
-        @functools.wraps(function)
-        def run(*args: Any, **arguments: Any) -> None:
-            context: typer.Context = arguments.pop("context_")
-            outer = context.find_object(dict) or {}
-            common = {key: arguments.pop(key) or outer.get(key) for key in _COMMON}
-            with one_line_errors() as errors:
-                options = catalog_options(
-                    common["catalog"],
-                    common["warehouse"],
-                    common["name_"],
-                    common["property_"] or (),
-                )
-                errors.redact = options.redact
-                function(Session(options, json=bool(common["json_"])), *args, **arguments)
+    @functools.wraps(function)
+    def run(*args: Any, **arguments: Any) -> None:
+        context: typer.Context = arguments.pop("context_")
+        outer = context.find_object(dict) or {}
+        common = {key: arguments.pop(key) or outer.get(key) for key in _COMMON}
+        with one_line_errors() as errors:
+            options = catalog_options(
+                common["catalog"],
+                common["warehouse"],
+                common["name_"],
+                common["property_"] or (),
+            )
+            errors.redact = options.redact
+            function(Session(options, json=bool(common["json_"])), *args, **arguments)
 
-        parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        added = [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for key, (kind, default) in _COMMON.items()
-        ]
-        parameters = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters
-        ]
-        added.append(
-            inspect.Parameter("context_", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        )
-        del run.__wrapped__  # typer must see the signature below, not the function's
-        run.__signature__ = inspect.Signature([*parameters, *added])  # type: ignore[attr-defined]
-        run.__annotations__ = {
-            parameter.name: parameter.annotation for parameter in (*parameters, *added)
-        }
-        app.command(name)(run)
-        return function
-
-    return register
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        *(
+            parameter.replace(kind=kind)
+            for parameter in [*inspect.signature(function, eval_str=True).parameters.values()][1:]
+        ),
+        *(
+            inspect.Parameter(key, kind, default=default, annotation=option)
+            for key, (option, default) in _COMMON.items()
+        ),
+        inspect.Parameter("context_", kind, annotation=typer.Context),
+    ]
+    del run.__wrapped__  # typer must see the signature below, not the function's
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 @dataclass

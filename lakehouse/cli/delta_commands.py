@@ -9,7 +9,6 @@ import typer
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_list import COMMANDS
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.health_commands import TablesArgument
 from lakehouse.cli.optional_parts import load_module
@@ -18,15 +17,7 @@ from lakehouse.delta_log.following import keeps_delta_log
 from lakehouse.maintenance.shown_plan import listing
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help=COMMANDS["delta"].help)
-    command(group, "sync")(sync)
-    command(group, "log")(log)
-    command(group, "import")(import_)
-    app.add_typer(group, name="delta")
-
-
+@command
 def sync(session: Session, tables: TablesArgument = None) -> None:
     """Bring the Delta log of tables up to date; without names, of all that keep one.
 
@@ -57,6 +48,7 @@ def sync(session: Session, tables: TablesArgument = None) -> None:
     session.show(rows, pretty if rows else nothing)
 
 
+@command
 def log(session: Session, table: TableArgument) -> None:
     """Show the versions of a table's Delta log, newest first, with the snapshot that each shows.
 
@@ -85,6 +77,7 @@ def log(session: Session, table: TableArgument) -> None:
     session.show(rows, pretty if rows else nothing)
 
 
+@command
 def import_(
     session: Session,
     location: Annotated[str, typer.Argument(help="Folder of the Delta table.")],
@@ -105,3 +98,6 @@ def import_(
         {"table": imported.name, "files": files, "rows": rows},
         Text(f"{imported.name}: {rows:,} rows in {files:,} files of {location}, which stay there."),
     )
+
+
+VERBS = {"sync": sync, "log": log, "import": import_}

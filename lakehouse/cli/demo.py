@@ -13,11 +13,7 @@ from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "demo")(demo)
-
-
+@command
 def demo(
     session: Session,
     synthetic: Annotated[

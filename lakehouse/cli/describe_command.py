@@ -23,11 +23,7 @@ from lakehouse.table import Table
 from lakehouse.view import View
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "describe")(describe)
-
-
+@command
 def describe(
     session: Session,
     table: TableArgument,

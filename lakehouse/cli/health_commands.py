@@ -34,15 +34,6 @@ from lakehouse.table import Table
 from lakehouse.tuning.adoption import last_steps, recorded_scans
 from lakehouse.tuning.trial import tune as try_layouts
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    command(app, "health")(health)
-    command(app, "advise")(advise)
-    command(app, "adopt")(adopt)
-    command(app, "analyze")(analyze)
-
-
 TablesArgument = Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")]
 DiskOption = Annotated[
     bool,
@@ -60,6 +51,7 @@ ScansOption = Annotated[
 ]
 
 
+@command
 def health(
     session: Session,
     tables: TablesArgument = None,
@@ -97,6 +89,7 @@ def health(
     )
 
 
+@command
 def advise(
     session: Session,
     tables: TablesArgument = None,
@@ -132,6 +125,7 @@ def advise(
     )
 
 
+@command
 def adopt(
     session: Session,
     place: Annotated[
@@ -220,6 +214,7 @@ def _with_trial(session: Session, report: Upkeep) -> Upkeep:
     return replace(report, plans={**report.plans, "tune": trial})
 
 
+@command
 def analyze(
     session: Session,
     table: TableArgument,

@@ -47,18 +47,6 @@ from lakehouse.table import Table
 from lakehouse.table.times import duration_ms, moment_ms
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    command(app, "compact")(compact)
-    command(app, "expire")(expire)
-    command(app, "rewrite-manifests")(rewrite_manifests)
-    command(app, "remove-orphans")(remove_orphans)
-    command(app, "relocate")(relocate)
-    command(app, "rewrite-table-path")(rewrite_table_path)
-    command(app, "backup")(backup)
-    command(app, "restore")(restore)
-
-
 def _policy(session: Session, table: Table) -> MaintenancePolicy:
     """Of the table, over the project's defaults: catalog properties of the same names."""
     return policy_of(table.metadata.properties, session.options.properties)
@@ -128,6 +116,7 @@ EngineOption = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="Rewrite every file.")]
 
 
+@command
 def compact(
     session: Session,
     table: TableArgument,
@@ -199,6 +188,7 @@ def _executor(engine: EngineName | None) -> Iterator[GroupExecutor | None]:
         spark.stop()
 
 
+@command
 def expire(
     session: Session,
     table: TableArgument,
@@ -251,6 +241,7 @@ def expire(
     session.carry_out(plan, run, dry_run=dry_run)
 
 
+@command
 def rewrite_manifests(
     session: Session,
     table: TableArgument,
@@ -293,6 +284,7 @@ def _write_columnar(session: Session, table: Table, *, dry_run: bool) -> None:
     session.carry_out(plan, run, dry_run=dry_run)
 
 
+@command
 def relocate(
     session: Session,
     original: Annotated[
@@ -319,6 +311,7 @@ def relocate(
         session.confirm_dry_run()
 
 
+@command
 def rewrite_table_path(
     session: Session,
     table: TableArgument,
@@ -359,6 +352,7 @@ TablesOption = Annotated[
 ]
 
 
+@command
 def backup(
     session: Session,
     folder: Annotated[str, typer.Argument(help="A folder or URI outside the warehouse.")],
@@ -387,6 +381,7 @@ def backup(
         )
 
 
+@command
 def restore(
     session: Session,
     folder: Annotated[str, typer.Argument(help="Where the backup is.")],
@@ -420,6 +415,7 @@ def restore(
         session.confirm_dry_run()
 
 
+@command
 def remove_orphans(
     session: Session,
     table: TableArgument,

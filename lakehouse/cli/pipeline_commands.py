@@ -13,21 +13,7 @@ from lakehouse.cli.optional_parts import load_module
 from lakehouse.errors import InvalidInputError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    command(app, "plan-changes")(plan_changes)
-    command(app, "quarantine")(quarantine)
-    command(app, "retry-quarantine")(retry_quarantine)
-    command(app, "fill-columns")(fill_columns)
-    command(app, "lineage")(lineage)
-    command(app, "why")(why)
-    command(app, "why-not")(why_not)
-    command(app, "impact")(impact)
-    command(app, "undo")(undo)
-    command(app, "forget")(forget)
-    command(app, "spark-archive")(spark_archive)
-
-
+@command
 def plan_changes(
     session: Session,
     tables: Annotated[
@@ -47,6 +33,7 @@ def plan_changes(
         raise typer.Exit(2)
 
 
+@command
 def quarantine(
     session: Session,
     table: Annotated[str, typer.Argument(help="Raw table of a source, such as raw.events.")],
@@ -59,6 +46,7 @@ def quarantine(
     session.report(module.quarantine_reasons(session.lake, table))
 
 
+@command
 def retry_quarantine(
     session: Session,
     table: Annotated[str, typer.Argument(help="Raw table of a source, such as raw.events.")],
@@ -76,6 +64,7 @@ def retry_quarantine(
         session.confirm_dry_run()
 
 
+@command
 def fill_columns(
     session: Session,
     table: Annotated[str, typer.Argument(help="Raw table of a source, such as raw.events.")],
@@ -90,6 +79,7 @@ def fill_columns(
         session.confirm_dry_run()
 
 
+@command
 def lineage(
     session: Session,
     asset: Annotated[str, typer.Argument(help="Asset key, such as raw/events.")],
@@ -112,6 +102,7 @@ def lineage(
     session.show(answer.to_dict(), answer)
 
 
+@command
 def why(
     session: Session,
     table: Annotated[str, typer.Argument(help="Table whose rows are asked about.")],
@@ -145,6 +136,7 @@ def why(
         raise typer.Exit(1)
 
 
+@command
 def why_not(
     session: Session,
     table: Annotated[str, typer.Argument(help="Table that has no such row.")],
@@ -159,6 +151,7 @@ def why_not(
     session.show(answer.to_dict(), answer)
 
 
+@command
 def impact(
     session: Session,
     table: Annotated[str, typer.Argument(help="Table whose rows, or landing lines, went on.")],
@@ -186,6 +179,7 @@ def impact(
     session.show(answer.to_dict(), answer)
 
 
+@command
 def undo(
     session: Session,
     run: Annotated[str, typer.Argument(help="Run of Dagster, or the beginning of its id.")],
@@ -230,6 +224,7 @@ def undo(
         session.confirm_dry_run()
 
 
+@command
 def forget(
     session: Session,
     where: Annotated[
@@ -281,6 +276,7 @@ def forget(
         raise typer.Exit(1)
 
 
+@command
 def spark_archive(
     session: Session,
     again: Annotated[

@@ -54,13 +54,7 @@ class EngineName(StrEnum):
     SPARK = "spark"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    command(app, "files")(files)
-    command(app, "plan")(plan)
-    command(app, "sql")(sql)
-
-
+@command
 def files(
     session: Session,
     table: TableArgument,
@@ -110,6 +104,7 @@ def files(
     session.show(rows, pretty if rows else Text("No files."))
 
 
+@command
 def plan(
     session: Session,
     table: TableArgument,
@@ -130,6 +125,7 @@ def plan(
     session.show({"table": handle.name, **planned.report.to_dict()}, planned.report)
 
 
+@command
 def sql(
     session: Session,
     query: Annotated[

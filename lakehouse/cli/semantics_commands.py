@@ -57,19 +57,7 @@ class Form(StrEnum):
     DBT = "dbt"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(
-        no_args_is_help=True,
-        help="Statements about tables and columns, and whether they still hold.",
-    )
-    command(group, "check")(check_)
-    command(group, "suggest")(suggest)
-    command(group, "import")(import_)
-    command(group, "export")(export)
-    app.add_typer(group, name="semantics")
-
-
+@command
 def check_(
     session: Session,
     tables: TablesArgument = None,
@@ -93,6 +81,7 @@ def check_(
         raise typer.Exit(1)
 
 
+@command
 def suggest(
     session: Session,
     tables: TablesArgument = None,
@@ -116,6 +105,7 @@ def suggest(
     session.show([draft.to_json() for draft in drafts], Text(write_statements(drafts)))
 
 
+@command
 def import_(
     session: Session,
     files: Annotated[
@@ -167,6 +157,7 @@ def import_(
         session.confirm_dry_run()
 
 
+@command
 def export(
     session: Session,
     tables: TablesArgument = None,
@@ -303,3 +294,6 @@ def _show(session: Session, results: list[Checked]) -> None:
 
 def _counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()) if count)
+
+
+VERBS = {"check": check_, "suggest": suggest, "import": import_, "export": export}

@@ -16,13 +16,7 @@ from lakehouse.table import Table
 from lakehouse.table.times import duration_ms, moment_ms
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    command(app, "history")(history)
-    command(app, "rollback")(rollback)
-    command(app, "tag")(tag)
-
-
+@command
 def history(
     session: Session,
     table: TableArgument,
@@ -87,6 +81,7 @@ def _change(summary: dict[str, str], what: str) -> str:
     )
 
 
+@command
 def rollback(
     session: Session,
     table: TableArgument,
@@ -155,6 +150,7 @@ def find_snapshot(table: Table, text: str) -> int:
     return table.metadata.ref(text).snapshot_id
 
 
+@command
 def tag(
     session: Session,
     table: TableArgument,

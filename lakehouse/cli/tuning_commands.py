@@ -16,12 +16,6 @@ from lakehouse.tuning.layouts import Prices
 from lakehouse.tuning.trial import check_queries
 from lakehouse.tuning.trial import tune as try_layouts
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "tune")(tune)
-
-
 QueryOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -42,6 +36,7 @@ BudgetOption = Annotated[
 ]
 
 
+@command
 def tune(
     session: Session,
     table: TableArgument,

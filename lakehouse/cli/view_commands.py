@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from lakehouse.cli.command_list import COMMANDS
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
 from lakehouse.errors import InvalidInputError, LakehouseError
@@ -17,14 +16,7 @@ from lakehouse.maintenance.shown_plan import listing
 ViewArgument = Annotated[str, typer.Argument(help="Name of the view, such as marts.users.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help=COMMANDS["materialized-view"].help)
-    for verb in (create, refresh, list_all, show, drop):
-        command(group, verb.__name__.partition("_")[0])(verb)
-    app.add_typer(group, name="materialized-view")
-
-
+@command
 def create(
     session: Session,
     view: ViewArgument,
@@ -57,6 +49,7 @@ def create(
     session.show({"view": made.name, "storage_table": made.storage}, Text(f"{text}."))
 
 
+@command
 def refresh(
     session: Session,
     views: Annotated[
@@ -100,6 +93,7 @@ def refresh(
         raise typer.Exit(1)
 
 
+@command
 def list_all(session: Session) -> None:
     """List the materialized views of the catalog, and whether each is fresh.
 
@@ -126,6 +120,7 @@ def list_all(session: Session) -> None:
     session.show(states, listing(("view", "storage table", "state", "#seconds behind"), rows))
 
 
+@command
 def show(session: Session, view: ViewArgument) -> None:
     """Show whether the rows of a materialized view are fresh, and how far they are behind.
 
@@ -134,6 +129,7 @@ def show(session: Session, view: ViewArgument) -> None:
     session.report(_views()(session.lake, view).freshness())
 
 
+@command
 def drop(session: Session, view: ViewArgument) -> None:
     """Drop a materialized view and the table that has its rows.
 
@@ -151,3 +147,6 @@ def kept_rows(lake: Lakehouse, view: str) -> dict[str, Any]:
 
 def _views() -> Any:
     return load_module("lakehouse.orchestration.materialized_view", "dagster").MaterializedView
+
+
+VERBS = {"create": create, "refresh": refresh, "list": list_all, "show": show, "drop": drop}

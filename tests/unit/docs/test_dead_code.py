@@ -17,7 +17,7 @@ def found(tmp_path_factory):
     """Names without a use, exceptions included, where one was planted beside the code."""
     planted = tmp_path_factory.mktemp("planted") / "planted.py"
     planted.write_text("def nobody_calls_this():\n    return 1\n")
-    vulture = Vulture()
+    vulture = Vulture(ignore_decorators=SETTINGS["ignore_decorators"])
     vulture.scavenge([str(path) for path in (*(ROOT / one for one in SETTINGS["paths"]), planted)])
     return {item.name for item in vulture.get_unused_code()}
 

@@ -73,12 +73,7 @@ SummaryOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    command(app, "merge")(merge)
-    command(app, "upsert")(upsert)
-
-
+@command
 def merge(
     session: Session,
     table: TableArgument,
@@ -122,6 +117,7 @@ def merge(
     _show_result(session, handle, builder.execute())
 
 
+@command
 def upsert(
     session: Session,
     table: TableArgument,

@@ -15,11 +15,7 @@ from lakehouse.errors import InvalidInputError
 _ROOM = "lakehouse.ingestion.proposal"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    command(app, "new-source")(new_source)
-
-
+@command
 def new_source(
     session: Session,
     name: Annotated[str, typer.Argument(help="Of the source: a lower-case identifier.")],

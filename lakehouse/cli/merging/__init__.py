@@ -1,1 +1,0 @@
-"""Merges from the command line: rows of files or tables into a table."""
