@@ -42,6 +42,7 @@ from lakehouse.errors import (
     ValidationConflictError,
     ViewAlreadyExistsError,
 )
+from lakehouse.names_when_used import names_when_used
 
 if TYPE_CHECKING:
     from lakehouse.lake import Lakehouse, load_catalog
@@ -96,35 +97,24 @@ __all__ = [
     "load_catalog",
 ]
 
-_LOADED_WHEN_USED = {
-    "Lakehouse": "lakehouse.lake",
-    "load_catalog": "lakehouse.lake",
-    "debezium_changes": "lakehouse.row_changes.change_data.debezium_events",
-    "decode_variant": "lakehouse.spec.types.variant_values",
-    "encode_variant": "lakehouse.spec.types.variant_values",
-    "Changelog": "lakehouse.table",
-    "CompactionOptions": "lakehouse.maintenance.compaction.file_groups",
-    "ExpiryOptions": "lakehouse.maintenance.retention.snapshot_expiry",
-    "ManifestRewriteOptions": "lakehouse.maintenance.manifests.manifest_rewrite",
-    "OrphanOptions": "lakehouse.maintenance.orphans.orphan_removal",
-    "Snapshot": "lakehouse.spec.metadata.snapshot",
-    "StreamBatch": "lakehouse.spec.metadata.commit_names",
-    "Table": "lakehouse.table",
-    "TableScan": "lakehouse.table",
-    "View": "lakehouse.view",
-    "WriteResult": "lakehouse.table",
-    "WrittenFiles": "lakehouse.table",
+_HOMES = {
+    "lake": "Lakehouse load_catalog",
+    "maintenance.compaction.file_groups": "CompactionOptions",
+    "maintenance.manifests.manifest_rewrite": "ManifestRewriteOptions",
+    "maintenance.orphans.orphan_removal": "OrphanOptions",
+    "maintenance.retention.snapshot_expiry": "ExpiryOptions",
+    "row_changes.change_data.debezium_events": "debezium_changes",
+    "spec.metadata.commit_names": "StreamBatch",
+    "spec.metadata.snapshot": "Snapshot",
+    "spec.types.variant_values": "decode_variant encode_variant",
+    "table": "Changelog Table TableScan WriteResult WrittenFiles",
+    "view": "View",
 }
+_named = names_when_used(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> object:
-    if name == "spark":
-        return importlib.import_module("lakehouse.spark")
-    if name not in _LOADED_WHEN_USED:
-        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LOADED_WHEN_USED[name]), name)
-    globals()[name] = value
-    return value
+    return importlib.import_module("lakehouse.spark") if name == "spark" else _named(name)
 
 
 def __dir__() -> list[str]:

@@ -81,15 +81,12 @@ def dotted(node: exp.Table) -> str:
     return f"{node.db}.{name_text([node.name])}"
 
 
-def sql_findings(
-    catalog: CatalogMap, sql: str, schemas: Mapping[str, Schema] | None = None
-) -> list[Finding]:
+def sql_findings(catalog: CatalogMap, sql: str) -> list[Finding]:
     """What statements say against a query, once it binds to the schema.
 
     Args:
         catalog: the map.
         sql: one SELECT.
-        schemas: of other versions than the map's, by table.
 
     Raises:
         InvalidInputError: it is no SELECT, or names a column that does not exist.
@@ -100,8 +97,7 @@ def sql_findings(
     if gone := [name for name in names if name not in catalog.tables]:
         listed = ", ".join(list(catalog.tables)[:10])
         raise NoSuchTableError(f"There is no table {gone[0]}; there are {listed}", table=gone[0])
-    known_schemas = {name: catalog.tables[name].schema for name in names} | dict(schemas or {})
-    bound = _bound(tree, {name: known_schemas[name] for name in names})
+    bound = _bound(tree, {name: catalog.tables[name].schema for name in names})
     look = _Look(catalog, bound)
     findings = [
         *look.tables(),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,16 +71,14 @@ def check_statements(
     return results
 
 
-def statements_about(
-    lake: Lakehouse, table: Table, may_read: Callable[[str], bool] = lambda _name: True
-) -> list[Checked]:
+def statements_about(lake: Lakehouse, table: Table) -> list[Checked]:
     """The statements about a table with their states now, from metadata alone.
 
-    None when the table's properties name no digest of any. `may_read` as in `Survey.restricted`.
+    None when the table's properties name no digest of any.
     """
     if DIGEST not in table.properties:
         return []
-    results, _ = check(survey(lake, [table.name]).restricted(may_read), run_evidence=False)
+    results, _ = check(survey(lake, [table.name]), run_evidence=False)
     return results
 
 

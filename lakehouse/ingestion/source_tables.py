@@ -323,23 +323,23 @@ def oldest_pending(ledger: Table) -> list[tuple[date | None, LandingFile]]:
     ]
 
 
-def event_ts_in(days: Sequence[date], column: str = EVENT_TS) -> BooleanExpression:
+def event_ts_in(days: Sequence[date]) -> BooleanExpression:
     """Rows whose timestamp lies on one of the days (UTC)."""
     return _any(
         [
             _between(
-                column, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00"
+                EVENT_TS, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00"
             )
             for first, last in day_ranges(days)
         ]
     )
 
 
-def day_in(days: Sequence[date], column: str = "event_day") -> BooleanExpression:
+def day_in(days: Sequence[date]) -> BooleanExpression:
     """Rows whose date is one of the days."""
     return _any(
         [
-            _between(column, str(first), str(last + timedelta(days=1)))
+            _between("event_day", str(first), str(last + timedelta(days=1)))
             for first, last in day_ranges(days)
         ]
     )

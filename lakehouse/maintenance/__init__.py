@@ -8,8 +8,9 @@ Names are imported when they are first used: a command needs few of them.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from lakehouse.names_when_used import names_when_used
 
 if TYPE_CHECKING:
     from lakehouse.maintenance.advice.advice import Advice, Choice, CostModel, advise
@@ -89,48 +90,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Action": "advice.due_actions",
-    "ActionKind": "advice.due_actions",
-    "Advice": "advice.advice",
-    "advise": "advice.advice",
-    "advise_table": "advice.table_survey",
-    "Choice": "advice.advice",
-    "compact": "compaction.compaction",
-    "CompactionOptions": "compaction.file_groups",
-    "CompactionPlan": "compaction.compaction_plan",
-    "CompactionResult": "compaction.compaction",
-    "CostModel": "advice.advice",
-    "decide": "advice.due_actions",
-    "execute_compaction": "compaction.compaction",
-    "execute_expiry": "retention.snapshot_expiry",
-    "execute_manifest_rewrite": "manifests.manifest_rewrite",
-    "execute_orphan_removal": "orphans.orphan_removal",
-    "expire_snapshots": "retention.snapshot_expiry",
-    "ExpiryOptions": "retention.snapshot_expiry",
-    "ExpiryPlan": "retention.snapshot_expiry",
-    "ExpiryResult": "retention.snapshot_expiry",
-    "MaintenancePolicy": "maintenance_policy",
-    "ManifestRewriteOptions": "manifests.manifest_rewrite",
-    "ManifestRewritePlan": "manifests.manifest_rewrite",
-    "ManifestRewriteResult": "manifests.manifest_rewrite",
-    "OrphanOptions": "orphans.orphan_removal",
-    "OrphanPlan": "orphans.orphan_removal",
-    "OrphanResult": "orphans.orphan_removal",
-    "PartitionHealth": "health.table_health",
-    "plan_compaction": "compaction.compaction_plan",
-    "plan_expiry": "retention.snapshot_expiry",
-    "plan_manifest_rewrite": "manifests.manifest_rewrite",
-    "plan_orphan_removal": "orphans.orphan_removal",
-    "policy_of": "maintenance_policy",
-    "remove_orphan_files": "orphans.orphan_removal",
-    "rewrite_manifests": "manifests.manifest_rewrite",
-    "TableHealth": "health.table_health",
+    "maintenance.advice.advice": "Advice Choice CostModel advise",
+    "maintenance.advice.due_actions": "Action ActionKind decide",
+    "maintenance.advice.table_survey": "advise_table",
+    "maintenance.compaction.compaction": "CompactionResult compact execute_compaction",
+    "maintenance.compaction.compaction_plan": "CompactionPlan plan_compaction",
+    "maintenance.compaction.file_groups": "CompactionOptions",
+    "maintenance.health.table_health": "PartitionHealth TableHealth",
+    "maintenance.maintenance_policy": "MaintenancePolicy policy_of",
+    "maintenance.manifests.manifest_rewrite": "ManifestRewriteOptions ManifestRewritePlan "
+    "ManifestRewriteResult execute_manifest_rewrite plan_manifest_rewrite rewrite_manifests",
+    "maintenance.orphans.orphan_removal": "OrphanOptions OrphanPlan OrphanResult "
+    "execute_orphan_removal plan_orphan_removal remove_orphan_files",
+    "maintenance.retention.snapshot_expiry": "ExpiryOptions ExpiryPlan ExpiryResult "
+    "execute_expiry expire_snapshots plan_expiry",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_when_used(__name__, _HOMES)

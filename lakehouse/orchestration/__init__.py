@@ -5,8 +5,9 @@ Names are imported when they are first used: Spark workers import this package, 
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from lakehouse.names_when_used import names_when_used
 
 if TYPE_CHECKING:
     from lakehouse.ingestion.feeds.change_feed import ChangeFeed
@@ -89,49 +90,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ChangeFeed": "ingestion.feeds.change_feed",
-    "Column": "ingestion.source",
-    "DerivedTable": "orchestration.assets.derived_table",
-    "EventTime": "ingestion.source",
-    "LakehouseIOManager": "orchestration.assets.lakehouse_io_manager",
-    "LakehouseResource": "orchestration.resources",
-    "LakehouseSpark": "orchestration.resources",
-    "MaterializedView": "orchestration.materialized_view",
-    "Pipeline": "orchestration.project",
-    "ReadOptions": "ingestion.read_options",
-    "Source": "ingestion.source",
-    "SqlModel": "orchestration.assets.sql_model",
-    "Suite": "orchestration.checks.expectations",
-    "TableMaintenance": "orchestration.automation.table_maintenance",
-    "build_definitions": "orchestration.code_location",
-    "by_command": "orchestration.automation.failure_alerts",
-    "discover": "orchestration.discovery",
-    "expect": "orchestration.checks.expectations",
-    "failure_alerts": "orchestration.automation.failure_alerts",
-    "fill_job": "orchestration.automation.quarantine_retry",
-    "landing_checks": "orchestration.automation.landing_sensors",
-    "landing_sensor": "orchestration.automation.landing_sensors",
-    "maintenance_jobs": "orchestration.automation.maintenance_jobs",
-    "maintenance_schedules": "orchestration.automation.maintenance_sensors",
-    "maintenance_sensors": "orchestration.automation.maintenance_sensors",
-    "nightly_schedule": "orchestration.automation.ingestion_jobs",
-    "plain_tables": "orchestration.assets.asset_table",
-    "publishing": "orchestration.publishing_executor",
-    "retry_job": "orchestration.automation.quarantine_retry",
-    "run_stream": "orchestration.assets.stream_run",
-    "source_jobs": "orchestration.automation.ingestion_jobs",
-    "state_asset": "orchestration.state.state_asset",
-    "state_job": "orchestration.automation.maintenance_jobs",
-    "statement_checks": "orchestration.checks.statement_checks",
-    "statement_job": "orchestration.checks.statement_checks",
-    "statement_sensor": "orchestration.checks.statement_checks",
-    "suite_checks": "orchestration.assets.blocking_checks",
-    "undo_job": "orchestration.automation.maintenance_jobs",
-    "with_code_versions": "orchestration.assets.asset_table",
+    "ingestion.feeds.change_feed": "ChangeFeed",
+    "ingestion.read_options": "ReadOptions",
+    "ingestion.source": "Column EventTime Source",
+    "orchestration.assets.asset_table": "plain_tables with_code_versions",
+    "orchestration.assets.blocking_checks": "suite_checks",
+    "orchestration.assets.derived_table": "DerivedTable",
+    "orchestration.assets.lakehouse_io_manager": "LakehouseIOManager",
+    "orchestration.assets.sql_model": "SqlModel",
+    "orchestration.assets.stream_run": "run_stream",
+    "orchestration.automation.failure_alerts": "by_command failure_alerts",
+    "orchestration.automation.ingestion_jobs": "nightly_schedule source_jobs",
+    "orchestration.automation.landing_sensors": "landing_checks landing_sensor",
+    "orchestration.automation.maintenance_jobs": "maintenance_jobs state_job undo_job",
+    "orchestration.automation.maintenance_sensors": "maintenance_schedules maintenance_sensors",
+    "orchestration.automation.quarantine_retry": "fill_job retry_job",
+    "orchestration.automation.table_maintenance": "TableMaintenance",
+    "orchestration.checks.expectations": "Suite expect",
+    "orchestration.checks.statement_checks": "statement_checks statement_job statement_sensor",
+    "orchestration.code_location": "build_definitions",
+    "orchestration.discovery": "discover",
+    "orchestration.materialized_view": "MaterializedView",
+    "orchestration.project": "Pipeline",
+    "orchestration.publishing_executor": "publishing",
+    "orchestration.resources": "LakehouseResource LakehouseSpark",
+    "orchestration.state.state_asset": "state_asset",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"lakehouse.{_HOMES[name]}"), name)
+__getattr__ = names_when_used(__name__, _HOMES)

@@ -6,8 +6,9 @@ alone.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from lakehouse.names_when_used import names_when_used
 
 if TYPE_CHECKING:
     from lakehouse.spark.attached_session import LakehouseSession, attach
@@ -17,15 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["LakehouseSession", "attach", "build_session", "spark_config", "start_connect_server"]
 
 _HOMES = {
-    "LakehouseSession": "attached_session",
-    "attach": "attached_session",
-    "build_session": "spark_session",
-    "spark_config": "spark_session",
-    "start_connect_server": "connect.connect_server",
+    "spark.attached_session": "LakehouseSession attach",
+    "spark.connect.connect_server": "start_connect_server",
+    "spark.spark_session": "build_session spark_config",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = names_when_used(__name__, _HOMES)

@@ -336,13 +336,13 @@ class Transaction:
         """
         return self._add(CherryPick(snapshot_id))
 
-    def reapply(self, snapshot_id: int, fork: int | None, onto: str = "main") -> Self:
+    def reapply(self, snapshot_id: int, fork: int | None) -> Self:
         """Do what a snapshot of another branch did, whatever it was, on top of this branch.
 
-        Aborts with ValidationConflictError where a commit to `onto` since `fork`, the last snapshot
+        Aborts with ValidationConflictError where a commit to main since `fork`, the last snapshot
         that both have, touched the same partitions; appends hold always.
         """
-        return self._add(Reapply(snapshot_id, fork, onto))
+        return self._add(Reapply(snapshot_id, fork))
 
     def update(self, updates: Sequence[Update], requirements: Sequence[Requirement] = ()) -> Self:
         """Change metadata: schemas, specs, sort orders, statistics (see lakehouse.evolution)."""

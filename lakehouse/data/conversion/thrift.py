@@ -164,21 +164,18 @@ def write_number(number: int) -> bytes:
     return write_varint(number << 1 if number >= 0 else ~(number << 1))
 
 
-def write_list(items: Sequence[bytes], kind: int = STRUCT) -> bytes:
-    """A list of serialized items of one kind."""
+def write_list(items: Sequence[bytes]) -> bytes:
+    """A list of serialized structs."""
     count = len(items)
-    head = bytes([count << 4 | kind]) if count < 15 else bytes([0xF0 | kind]) + write_varint(count)
+    head = (
+        bytes([count << 4 | STRUCT]) if count < 15 else bytes([0xF0 | STRUCT]) + write_varint(count)
+    )
     return head + b"".join(items)
 
 
-def write_fields(values: Mapping[int, tuple[int, bytes]], before: int = 0) -> bytes:
-    """Fields of a struct, (kind, serialized value) by number, in their order.
-
-    Args:
-        values: of the fields; a struct's value ends with `STOP`.
-        before: number of the field that stands before them.
-    """
-    parts = []
+def write_fields(values: Mapping[int, tuple[int, bytes]]) -> bytes:
+    """Fields of a struct, (kind, serialized value) by number; a struct's value ends with `STOP`."""
+    parts, before = [], 0
     for number, (kind, value) in sorted(values.items()):
         delta = number - before
         parts.append(

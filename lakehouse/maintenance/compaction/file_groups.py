@@ -428,19 +428,17 @@ def pack(
     return bins
 
 
-def output_file_count(
-    total_bytes: int, target_bytes: int, *, min_ratio: float = 0.75, max_ratio: float = 1.1
-) -> int:
+def output_file_count(total_bytes: int, target_bytes: int, *, min_ratio: float = 0.75) -> int:
     """How many files `total_bytes` should become, so that none is a small remainder.
 
     The remainder gets its own file when it is at least `min_ratio` of the target; otherwise the
-    others absorb it as long as none grows beyond `max_ratio` of the target.
+    others absorb it as long as none grows beyond 1.1 of the target.
     """
     if total_bytes <= target_bytes:
         return 1
     whole, remainder = divmod(total_bytes, target_bytes)
     if remainder == 0:
         return whole
-    if remainder >= min_ratio * target_bytes or total_bytes / whole > max_ratio * target_bytes:
+    if remainder >= min_ratio * target_bytes or total_bytes / whole > 1.1 * target_bytes:
         return whole + 1
     return whole

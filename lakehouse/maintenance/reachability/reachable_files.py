@@ -22,6 +22,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 T = TypeVar("T")
 R = TypeVar("R")
+_THREADS = 8
 
 
 class FileKind(StrEnum):
@@ -83,7 +84,7 @@ class Unreachable:
         return sum(sum(sizes.values()) for sizes in self.files.values())
 
 
-def in_parallel(function: Callable[[T], R], items: Sequence[T], threads: int = 8) -> Iterator[R]:
+def in_parallel(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     """`map` over threads, in order; the first error propagates.
 
     At most four results a thread wait for the caller.
@@ -91,14 +92,12 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T], threads: int = 8
     if len(items) < 2:
         yield from map(function, items)
         return
-    with ThreadPoolExecutor(
-        max_workers=min(threads, len(items)), thread_name_prefix="walk"
-    ) as pool:
+    with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="walk") as pool:
         ahead: deque[Future[R]] = deque()
         try:
             for item in items:
                 ahead.append(pool.submit(function, item))
-                if len(ahead) >= 4 * threads:
+                if len(ahead) >= 4 * _THREADS:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
@@ -121,7 +120,7 @@ def statistics_locations(
 
 @dataclass(slots=True)
 class _Candidates:
-    keys: LocationKeys
+    keys: LocationKeys = field(default_factory=LocationKeys)
     locations: dict[FileKind, dict[str, tuple[str, int]]] = field(
         default_factory=lambda: {kind: {} for kind in FileKind}
     )
@@ -150,7 +149,6 @@ def unreachable_files(
     walker: Walker,
     *,
     without: frozenset[int] = frozenset(),
-    keys: LocationKeys | None = None,
 ) -> Unreachable:
     """Files that `expired` snapshots reach and no snapshot of `kept` does.
 
@@ -162,9 +160,8 @@ def unreachable_files(
         walker: reads the tree. Metadata files of the expired side that are already gone narrow the
             result; any other error, and every error on the kept side, propagates.
         without: snapshots of `kept` to leave out, for a plan made before the commit.
-        keys: decides when two spellings are the same file.
     """
-    candidates = _Candidates(keys or LocationKeys())
+    candidates = _Candidates()
     missing: list[str] = []
     kept_snapshots = [
         snapshot for snapshot in kept.snapshots if snapshot.snapshot_id not in without

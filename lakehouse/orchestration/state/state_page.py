@@ -63,7 +63,6 @@ def table_state(
     *,
     since: Mapping[str, int],
     project: Mapping[str, str] | None = None,
-    now_ms: int | None = None,
 ) -> TableState:
     """Measure a table, from metadata alone.
 
@@ -72,9 +71,8 @@ def table_state(
         since: table -> since when it was beyond its policy when this was last asked; tables within
             theirs are not in it.
         project: defaults of the project for `lakehouse.maintenance.*`.
-        now_ms: the time; the table's clock by default.
     """
-    now = table.environment.now_ms() if now_ms is None else now_ms
+    now = table.environment.now_ms()
     measured = health(
         table.catalog, table.identifier, environment=table.environment, project=project
     )
@@ -209,23 +207,19 @@ def _clock(at_ms: int) -> str:
 Point = tuple[float, float]
 
 _INK, _FILL, _TEXT = "#4f43dd", "#e4e2fa", "#6b7280"
-_MARGIN = 2.0
+_WIDTH, _HEIGHT, _MARGIN = 220, 40, 2.0
 _CHARACTER = 6
 
 
-def line(
-    points: Sequence[Point], *, width: int = 220, height: int = 40, labels: Sequence[str] = ()
-) -> str:
+def line(points: Sequence[Point], labels: Sequence[str] = ()) -> str:
     """An SVG document: a step line from left to right, filled to zero.
 
     Args:
         points: (time, value), in order of time; values below zero count as zero.
-        width: in pixels.
-        height: in pixels.
         labels: at the right, from top to bottom, such as the greatest and the last value.
     """
     beside = max((8 + _CHARACTER * len(label) for label in labels), default=0)
-    room = width - 2 * _MARGIN - beside
+    room = _WIDTH - 2 * _MARGIN - beside
     first, last = (points[0][0], points[-1][0]) if points else (0.0, 0.0)
     most = max((value for _, value in points), default=0.0) or 1.0
 
@@ -233,7 +227,7 @@ def line(
         return _MARGIN + (room * (time - first) / (last - first) if last > first else room)
 
     def y(value: float) -> float:
-        return height - _MARGIN - (height - 2 * _MARGIN) * max(value, 0.0) / most
+        return _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * max(value, 0.0) / most
 
     path, before = [], 0.0
     for number, (time, value) in enumerate(points):
@@ -246,19 +240,19 @@ def line(
     drawn = "".join(path)
     start = _MARGIN if len(points) == 1 else x(first)
     area = (
-        f"{drawn}L{x(last):.1f},{height - _MARGIN}L{start:.1f},{height - _MARGIN}Z"
+        f"{drawn}L{x(last):.1f},{_HEIGHT - _MARGIN}L{start:.1f},{_HEIGHT - _MARGIN}Z"
         if points
         else ""
     )
     texts = "".join(
-        f'<text x="{width - beside + 4}" '
-        f'y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">'
+        f'<text x="{_WIDTH - beside + 4}" '
+        f'y="{11 + number * (_HEIGHT - 14) / max(1, len(labels) - 1):.0f}">'
         f"{html.escape(label, quote=False)}</text>"
         for number, label in enumerate(labels)
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 '
-        f'{width} {height}" font-family="sans-serif" font-size="10" fill="{_TEXT}"><path '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 '
+        f'{_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="10" fill="{_TEXT}"><path '
         f'd="{area}" fill="{_FILL}"/><path d="{drawn}" fill="none" stroke="{_INK}" '
         f'stroke-width="1.5"/>{texts}</svg>'
     )

@@ -65,14 +65,12 @@ def checksum_of(manifest_path: str) -> str | None:
     return None if match is None else match[1]
 
 
-def encode_columnar(entries: Entries, *, of: str = "") -> EncodedColumnar:
+def encode_columnar(entries: Entries) -> EncodedColumnar:
     """Serialize the entries of a manifest as columns; equal entries give equal bytes.
 
     Args:
         entries: as they were written to the manifest, in its order, before anything is inherited
             (null stays null).
-        of: whatever else tells which manifest it is of, where no manifest's name holds the
-            checksum.
     """
     table = entries.table
     kept = [
@@ -85,7 +83,6 @@ def encode_columnar(entries: Entries, *, of: str = "") -> EncodedColumnar:
         _PREFIX + "format-version": COLUMNAR_FORMAT_VERSION,
         _PREFIX + "chunk-checksums": _CHUNK_BLANK * chunks,
         _PREFIX + "footer-checksum": _FOOTER_BLANK,
-        **({_PREFIX + "of": of} if of else {}),
     }
     written = table.select(kept).combine_chunks().replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
@@ -127,11 +124,6 @@ class ColumnarFile:
             raise CorruptMetadataError(f"its format-version is {self._text('format-version')!r}")
         if len(self._checksums) != metadata.num_columns * metadata.num_row_groups * _HALF:
             raise CorruptMetadataError("it has checksums of other chunks")
-
-    @property
-    def of(self) -> str:
-        """The `of` of `encode_columnar`."""
-        return self._text("of")
 
     def read(self, names: Collection[str] | None = None) -> pa.Table:
         """Columns, None all of them.

@@ -231,7 +231,7 @@ def type_to_arrow(
     return arrow_type
 
 
-def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema:
+def schema_from_arrow(schema: pa.Schema) -> Schema:
     """The Iceberg schema of Arrow data.
 
     Column ids come from `PARQUET:field_id` if every field has one, else they are assigned from 1.
@@ -239,9 +239,7 @@ def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema
     Args:
         schema: narrow and unsigned integers become `int` or `long`, dictionaries and run-end
             encodings their values, aware timestamps of any zone `timestamptz`, timestamps of
-            seconds to microseconds `timestamp`.
-        downcast_ns: take nanosecond timestamps as microseconds (the caller truncates the data);
-            else they are v3's `timestamp_ns`.
+            seconds to microseconds `timestamp`, those of nanoseconds v3's `timestamp_ns`.
 
     Raises:
         UnsupportedTypeError: naming a column that Iceberg cannot hold.
@@ -249,7 +247,7 @@ def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema
     """
     has_ids = _all_have_ids(schema)
     counter = count(1)
-    reader = _ArrowReader(None if has_ids else lambda: next(counter), downcast_ns)
+    reader = _ArrowReader(None if has_ids else lambda: next(counter))
     struct = reader.struct(list(schema), "")
     check_names(struct)
     try:
@@ -260,15 +258,13 @@ def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema
     return parsed if has_ids else assign_fresh_ids(parsed)[0]
 
 
-def type_from_arrow(
-    arrow_type: pa.DataType, *, column: str = "", downcast_ns: bool = False
-) -> IcebergType:
+def type_from_arrow(arrow_type: pa.DataType, *, column: str) -> IcebergType:
     """The Iceberg type of an Arrow type; nested ids count from 1.
 
     Raises UnsupportedTypeError naming `column`.
     """
     counter = count(1)
-    return _ArrowReader(lambda: next(counter), downcast_ns).convert(arrow_type, column)
+    return _ArrowReader(lambda: next(counter)).convert(arrow_type, column)
 
 
 def stated_type(field: pa.Field) -> IcebergType | None:
@@ -281,9 +277,8 @@ def stated_type(field: pa.Field) -> IcebergType | None:
 class _ArrowReader:
     """Converts types; `next_id` gives ids, None takes them from field metadata."""
 
-    def __init__(self, next_id: Callable[[], int] | None, downcast_ns: bool) -> None:
+    def __init__(self, next_id: Callable[[], int] | None) -> None:
         self._next_id = next_id
-        self._downcast_ns = downcast_ns
 
     def struct(self, fields: list[pa.Field], path: str) -> StructType:
         return StructType(
@@ -366,7 +361,7 @@ class _ArrowReader:
         )
 
     def _timestamp(self, arrow_type: Any) -> IcebergType:
-        nanos = arrow_type.unit == "ns" and not self._downcast_ns
+        nanos = arrow_type.unit == "ns"
         if arrow_type.tz is not None:
             return TimestamptzNanoType() if nanos else TimestamptzType()
         return TimestampNanoType() if nanos else TimestampType()

@@ -334,18 +334,16 @@ class Reapply(Operation):
     Attributes:
         snapshot_id: of the other branch, after snapshots that were applied before it.
         fork: the last snapshot that both branches have; None: they have none.
-        onto: whose commits since the fork are those of others.
     """
 
     snapshot_id: int
     fork: int | None
-    onto: str
 
     def step(self, attempt: Attempt) -> Step:
         """Raises ValidationConflictError, which names the snapshot of whoever came first."""
         producer, metadata = attempt.producer, attempt.metadata
         picked = metadata.snapshot(self.snapshot_id)
-        since = list(_since_fork(attempt.base.metadata, self.onto, self.fork))[::-1]
+        since = list(_since_fork(attempt.base.metadata, "main", self.fork))[::-1]
         changes = load_changes(producer, metadata, since)
         added, removed = files_of(ConcurrentChange(picked, producer, metadata))
         subject = Subject(attempt.table, "publication", self.fork)

@@ -72,16 +72,6 @@ def test_what_iceberg_lacks_is_refused_by_name(arrow):
         schema_from_arrow(nested)
 
 
-def test_nanoseconds_can_be_taken_as_microseconds():
-    schema = pa.schema(
-        [pa.field("t", pa.timestamp("ns")), pa.field("z", pa.timestamp("ns", tz="UTC"))]
-    )
-    assert [str(f.field_type) for f in schema_from_arrow(schema, downcast_ns=True).fields] == [
-        "timestamp",
-        "timestamptz",
-    ]
-
-
 NESTED = Schema(
     NestedField(5, "a", LongType(), required=True, doc="the a"),
     NestedField(
