@@ -30,10 +30,7 @@ from pyiceberg.table import StaticTable  # noqa: E402
 from benchmarks.atlas import FULL_FILES_PER_PARTITION, build, metric  # noqa: E402
 from lakehouse.expressions.sql.sql_grammar import parsed  # noqa: E402
 from lakehouse.lake import load_catalog  # noqa: E402
-from lakehouse.maintenance.manifests.missing_columnar import (  # noqa: E402
-    execute_columnar,
-    plan_columnar,
-)
+from lakehouse.maintenance.manifest_rewrite import execute_columnar, plan_columnar  # noqa: E402
 from lakehouse.scan.planner import ScanRequest, plan_scan  # noqa: E402
 from lakehouse.spec.manifests.columnar_manifest import COLUMNAR_SUFFIX  # noqa: E402
 from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402

@@ -34,12 +34,7 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 import pyarrow.fs as pafs  # noqa: E402
 
-from benchmarks.atlas import (  # noqa: E402
-    FULL_FILES_PER_PARTITION,
-    SCHEMA,
-    _manifest,
-    metric,
-)
+from benchmarks.atlas import FULL_FILES_PER_PARTITION, SCHEMA, _manifest, metric  # noqa: E402
 from benchmarks.plan_atlas import measure  # noqa: E402
 from benchmarks.plan_cost import publish  # noqa: E402
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog  # noqa: E402

@@ -30,15 +30,9 @@ import dagster as dg  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 from lakehouse.ingestion.landing_ledger import LEDGER_SCHEMA  # noqa: E402
-from lakehouse.ingestion.landing_listing import (  # noqa: E402
-    landing_files,
-    list_landing,
-)
+from lakehouse.ingestion.landing_listing import landing_files, list_landing  # noqa: E402
 from lakehouse.ingestion.source import EventTime, Source  # noqa: E402
-from lakehouse.ingestion.source_tables import (  # noqa: E402
-    ledger_table,
-    read_ledger,
-)
+from lakehouse.ingestion.source_tables import ledger_table, read_ledger  # noqa: E402
 from lakehouse.orchestration.automation.landing_sensors import LandingWatch  # noqa: E402
 from lakehouse.orchestration.resources import LakehouseResource  # noqa: E402
 

@@ -47,8 +47,8 @@ from lakehouse.names_when_used import names_when_used
 if TYPE_CHECKING:
     from lakehouse.lake import Lakehouse, load_catalog
     from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-    from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
-    from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
+    from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions
+    from lakehouse.maintenance.orphan_removal import OrphanOptions
     from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions
     from lakehouse.row_changes.change_data.debezium_events import debezium_changes
     from lakehouse.spec.metadata.commit_names import StreamBatch
@@ -100,8 +100,8 @@ __all__ = [
 _HOMES = {
     "lake": "Lakehouse load_catalog",
     "maintenance.compaction.file_groups": "CompactionOptions",
-    "maintenance.manifests.manifest_rewrite": "ManifestRewriteOptions",
-    "maintenance.orphans.orphan_removal": "OrphanOptions",
+    "maintenance.manifest_rewrite": "ManifestRewriteOptions",
+    "maintenance.orphan_removal": "OrphanOptions",
     "maintenance.retention.snapshot_expiry": "ExpiryOptions",
     "row_changes.change_data.debezium_events": "debezium_changes",
     "spec.metadata.commit_names": "StreamBatch",

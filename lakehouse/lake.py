@@ -28,10 +28,7 @@ from lakehouse.scan.reports.listeners import Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier, dotted, split_name
 from lakehouse.spec.metadata.table_metadata import check_writable_version, new_table_metadata
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
-from lakehouse.spec.table_properties import (
-    check_given_properties,
-    parse_format_version,
-)
+from lakehouse.spec.table_properties import check_given_properties, parse_format_version
 from lakehouse.spec.views.view_updates import new_view_metadata
 from lakehouse.table import Table
 from lakehouse.table.html_view import html_table

@@ -32,10 +32,7 @@ from examples.demo.runs import Runner, bars, end_dead_runs
 from examples.demo.synthetic import EVENTS_PER_FILE, synthetic_days
 from jobs.marts import refresh_marts
 from lakehouse.ingestion.ingest_plan import combined
-from lakehouse.ingestion.landing_ledger import (
-    LedgerRow,
-    day_ranges,
-)
+from lakehouse.ingestion.landing_ledger import LedgerRow, day_ranges
 from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.advice.table_survey import advise_table

@@ -23,8 +23,8 @@ _JDBC = (
     "postgresql+psycopg://..., with the name that its rows have as name=..."
 )
 _METASTORES = {
-    "hive": ("lakehouse.catalog.hive.hive_catalog", "HiveCatalog"),
-    "glue": ("lakehouse.catalog.glue.glue_catalog", "GlueCatalog"),
+    "hive": ("lakehouse.catalog.metastores.hive_catalog", "HiveCatalog"),
+    "glue": ("lakehouse.catalog.metastores.glue_catalog", "GlueCatalog"),
 }
 
 

@@ -15,11 +15,7 @@ from pathlib import Path
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion, walk_tables
 from lakehouse.catalog.folders import own_suffix
 from lakehouse.environment import Environment
-from lakehouse.errors import (
-    InvalidInputError,
-    InvalidLocationError,
-    MaintenanceRefusedError,
-)
+from lakehouse.errors import InvalidInputError, InvalidLocationError, MaintenanceRefusedError
 from lakehouse.kept_by_bytes import MadeOnce
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata

@@ -9,12 +9,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from lakehouse.catalog.base_catalog import NamespaceCatalog
-from lakehouse.catalog.catalog_protocol import (
-    Namespace,
-    TableCommit,
-    TableVersion,
-    check_distinct,
-)
+from lakehouse.catalog.catalog_protocol import Namespace, TableCommit, TableVersion, check_distinct
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap, is_certain
 from lakehouse.catalog.confinement import (
     allowed_roots,

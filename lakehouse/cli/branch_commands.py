@@ -8,8 +8,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from lakehouse.cli.command_session import DryRunOption, Session, command
-from lakehouse.cli.optional_parts import load_module
+from lakehouse.cli.command_session import DryRunOption, Session, command, load_module
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.maintenance.shown_plan import listing
 from lakehouse.table.publication import TableDifference

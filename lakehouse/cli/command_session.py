@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import sys
@@ -14,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import orjson
@@ -37,7 +39,7 @@ from lakehouse.catalog.open_branches import BRANCH_VARIABLE
 from lakehouse.cli.app import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.catalog_settings import CatalogOptions, catalog_options
 from lakehouse.environment import Environment
-from lakehouse.errors import LakehouseError, NoSuchTableError
+from lakehouse.errors import LakehouseError, NoSuchTableError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.shown_plan import Progress, Report
 from lakehouse.table import Table
@@ -308,3 +310,19 @@ def _lines(segments: Iterable[Segment]) -> Iterable[Segment]:
 
 def _is_obeyed(character: str) -> bool:
     return unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp", "Cs"}
+
+
+def load_module(name: str, extra: str) -> ModuleType:
+    """Import a module of this package.
+
+    Raises:
+        UnsupportedFeatureError: a package of the extra is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UnsupportedFeatureError(
+            f"This command needs {error.name}, which is not installed: pip install "
+            f"'pylakehouse[{extra}]'",
+            module=error.name,
+        ) from error

@@ -9,9 +9,8 @@ import typer
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.command_session import Session, command, load_module
 from lakehouse.cli.health_commands import TablesArgument
-from lakehouse.cli.optional_parts import load_module
 from lakehouse.delta_log.delta_log import DeltaLog, follow
 from lakehouse.delta_log.following import keeps_delta_log
 from lakehouse.maintenance.shown_plan import listing

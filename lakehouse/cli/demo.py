@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.cli.command_session import Session, command
-from lakehouse.cli.optional_parts import load_module
+from lakehouse.cli.command_session import Session, command, load_module
 
 
 @command

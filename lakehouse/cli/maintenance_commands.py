@@ -12,8 +12,7 @@ import typer
 
 from lakehouse.catalog.catalog_by_uri import absolute
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_session import DryRunOption, Session, command
-from lakehouse.cli.optional_parts import load_module
+from lakehouse.cli.command_session import DryRunOption, Session, command, load_module
 from lakehouse.cli.scan_commands import EngineName
 from lakehouse.data.group_rewriting import GroupExecutor
 from lakehouse.engines import executor_for
@@ -24,13 +23,14 @@ from lakehouse.maintenance.compaction.compaction import execute_compaction
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.manifests.manifest_rewrite import (
+from lakehouse.maintenance.manifest_rewrite import (
     ManifestRewriteOptions,
+    execute_columnar,
     execute_manifest_rewrite,
+    plan_columnar,
     plan_manifest_rewrite,
 )
-from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
-from lakehouse.maintenance.orphans.orphan_removal import (
+from lakehouse.maintenance.orphan_removal import (
     OrphanOptions,
     execute_orphan_removal,
     plan_orphan_removal,

@@ -16,8 +16,7 @@ import typer
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.command_session import DryRunOption, Session, command
-from lakehouse.cli.optional_parts import load_module
+from lakehouse.cli.command_session import DryRunOption, Session, command, load_module
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.data.conversion.variant_arrays import with_json
 from lakehouse.maintenance.shown_plan import human_bytes, listing

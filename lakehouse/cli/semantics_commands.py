@@ -14,8 +14,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lakehouse.cli.command_session import Session, command
-from lakehouse.cli.optional_parts import load_module
+from lakehouse.cli.command_session import Session, command, load_module
 from lakehouse.curation.checkup import Checked, accept, check_statements
 from lakehouse.curation.profiles import profile
 from lakehouse.curation.proposals import propose

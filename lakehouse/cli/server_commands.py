@@ -16,8 +16,7 @@ import yaml
 from rich.text import Text
 
 from lakehouse.catalog.redaction import is_secret
-from lakehouse.cli.command_session import Session, command
-from lakehouse.cli.optional_parts import load_module
+from lakehouse.cli.command_session import Session, command, load_module
 from lakehouse.errors import InvalidInputError
 
 log = logging.getLogger(__name__)

@@ -15,13 +15,7 @@ import pyarrow.compute as pc
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.semantics.binding import TableNames
-from lakehouse.semantics.facts import (
-    Change,
-    TableFacts,
-    field_names,
-    lineage_since,
-    table_facts,
-)
+from lakehouse.semantics.facts import Change, TableFacts, field_names, lineage_since, table_facts
 from lakehouse.spec.manifests.data_file import STATUS_DELETED
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST

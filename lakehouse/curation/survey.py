@@ -28,13 +28,7 @@ from lakehouse.semantics.binding import TableNames, under_present_names
 from lakehouse.semantics.facts import Change
 from lakehouse.semantics.judgement import Extent, Outcome, Verdict
 from lakehouse.semantics.statements import Draft, Statement, digest_of
-from lakehouse.semantics.states import (
-    Mark,
-    Standing,
-    Verification,
-    depends_on_the_clock,
-    standing,
-)
+from lakehouse.semantics.states import Mark, Standing, Verification, depends_on_the_clock, standing
 from lakehouse.spec.identifier import holds_state
 from lakehouse.table import Table
 

@@ -26,11 +26,7 @@ from pyiceberg.schema import Schema
 from lakehouse.catalog.catalog_decorator import innermost
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.data.deletes.deletion_vector import Positions, encode_vector
-from lakehouse.data.reading.scan_reader import (
-    ReadRequest,
-    deleted_positions,
-    read_table,
-)
+from lakehouse.data.reading.scan_reader import ReadRequest, deleted_positions, read_table
 from lakehouse.delta_log.delta_actions import (
     ENGINE,
     LOG_FOLDER,

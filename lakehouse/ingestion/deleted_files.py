@@ -8,18 +8,9 @@ import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from lakehouse.ingestion.ingest_plan import IngestPlan
-from lakehouse.ingestion.landing_ledger import (
-    LedgerRow,
-    landing_folder,
-    ledger_to_arrow,
-)
+from lakehouse.ingestion.landing_ledger import LedgerRow, landing_folder, ledger_to_arrow
 from lakehouse.ingestion.source import LANDING_FILE, Source
-from lakehouse.ingestion.source_tables import (
-    day_in,
-    event_ts_in,
-    ledger_table,
-    read_ledger,
-)
+from lakehouse.ingestion.source_tables import day_in, event_ts_in, ledger_table, read_ledger
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.table import Table

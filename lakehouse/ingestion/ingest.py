@@ -24,11 +24,7 @@ from lakehouse.ingestion.audit import CheckOutcome, write_audit_publish
 from lakehouse.ingestion.definition_changes import record, recorded, tell
 from lakehouse.ingestion.deleted_files import missing_files, settle_deleted
 from lakehouse.ingestion.drift import Drift, merge, redeclared, resolve
-from lakehouse.ingestion.duplicates import (
-    Comparison,
-    find_duplicates,
-    without_duplicates,
-)
+from lakehouse.ingestion.duplicates import Comparison, find_duplicates, without_duplicates
 from lakehouse.ingestion.ingest_log import (
     days_to_write,
     days_written,
@@ -50,24 +46,14 @@ from lakehouse.ingestion.landing_ledger import (
     landing_folder,
     ledger_to_arrow,
 )
-from lakehouse.ingestion.landing_listing import (
-    landed_among,
-    landing_files,
-    list_landing,
-)
+from lakehouse.ingestion.landing_listing import landed_among, landing_files, list_landing
 from lakehouse.ingestion.redefined_source import (
     check_all_there,
     check_ledger,
     source_changes,
     source_definition,
 )
-from lakehouse.ingestion.source import (
-    LANDING_FILE,
-    LANDING_LINE,
-    QUARANTINE_REASON,
-    Column,
-    Source,
-)
+from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE, QUARANTINE_REASON, Column, Source
 from lakehouse.ingestion.source_tables import (
     RejectKind,
     day_in,
@@ -84,11 +70,7 @@ from lakehouse.ingestion.source_tables import (
     taken_names,
     unread,
 )
-from lakehouse.ingestion.transformed_rows import (
-    REASON,
-    apply_transform,
-    transform_staged,
-)
+from lakehouse.ingestion.transformed_rows import REASON, apply_transform, transform_staged
 from lakehouse.ingestion.workers.index_pass import (
     UNREADABLE,
     VANISHED,

@@ -33,11 +33,7 @@ from lakehouse.ingestion.landing_ledger import (
 from lakehouse.ingestion.landing_listing import VERSION, unindexed
 from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA, reject_kind
 from lakehouse.ingestion.reading.typing.typed_columns import arrow_type
-from lakehouse.ingestion.redefined_source import (
-    ledger_property,
-    raw_layout,
-    read_again,
-)
+from lakehouse.ingestion.redefined_source import ledger_property, raw_layout, read_again
 from lakehouse.ingestion.source import (
     EVENT_TS,
     LANDING_FILE,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakehouse.maintenance.compaction.file_groups import CompactionOptions
     from lakehouse.maintenance.health.table_health import PartitionHealth, TableHealth
     from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
-    from lakehouse.maintenance.manifests.manifest_rewrite import (
+    from lakehouse.maintenance.manifest_rewrite import (
         ManifestRewriteOptions,
         ManifestRewritePlan,
         ManifestRewriteResult,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         plan_manifest_rewrite,
         rewrite_manifests,
     )
-    from lakehouse.maintenance.orphans.orphan_removal import (
+    from lakehouse.maintenance.orphan_removal import (
         OrphanOptions,
         OrphanPlan,
         OrphanResult,
@@ -98,9 +98,9 @@ _HOMES = {
     "maintenance.compaction.file_groups": "CompactionOptions",
     "maintenance.health.table_health": "PartitionHealth TableHealth",
     "maintenance.maintenance_policy": "MaintenancePolicy policy_of",
-    "maintenance.manifests.manifest_rewrite": "ManifestRewriteOptions ManifestRewritePlan "
+    "maintenance.manifest_rewrite": "ManifestRewriteOptions ManifestRewritePlan "
     "ManifestRewriteResult execute_manifest_rewrite plan_manifest_rewrite rewrite_manifests",
-    "maintenance.orphans.orphan_removal": "OrphanOptions OrphanPlan OrphanResult "
+    "maintenance.orphan_removal": "OrphanOptions OrphanPlan OrphanResult "
     "execute_orphan_removal plan_orphan_removal remove_orphan_files",
     "maintenance.retention.snapshot_expiry": "ExpiryOptions ExpiryPlan ExpiryResult "
     "execute_expiry expire_snapshots plan_expiry",

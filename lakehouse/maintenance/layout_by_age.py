@@ -17,12 +17,7 @@ from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import AddPartitionSpec
-from lakehouse.spec.partitioning.coarser_partitions import (
-    Coarser,
-    coarser,
-    is_time,
-    period_end_ms,
-)
+from lakehouse.spec.partitioning.coarser_partitions import Coarser, coarser, is_time, period_end_ms
 from lakehouse.spec.table_properties import AgeStep, TableProperties
 
 Home = tuple[PartitionSpec, tuple[Any, ...]]

@@ -21,11 +21,8 @@ from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import TableHealth
 from lakehouse.maintenance.health.table_health import health as measure
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.manifests.manifest_rewrite import (
-    execute_manifest_rewrite,
-    plan_manifest_rewrite,
-)
-from lakehouse.maintenance.orphans.orphan_removal import (
+from lakehouse.maintenance.manifest_rewrite import execute_manifest_rewrite, plan_manifest_rewrite
+from lakehouse.maintenance.orphan_removal import (
     OrphanOptions,
     execute_orphan_removal,
     plan_orphan_removal,

@@ -6,11 +6,7 @@ import dagster as dg
 
 from lakehouse.errors import NoSuchFileError
 from lakehouse.ingestion.feeds.change_feed import ChangeFeed
-from lakehouse.ingestion.feeds.feed_run import (
-    AppliedFiles,
-    apply_feed,
-    waiting_files,
-)
+from lakehouse.ingestion.feeds.feed_run import AppliedFiles, apply_feed, waiting_files
 from lakehouse.ingestion.landing_listing import digest, landed
 from lakehouse.orchestration.asset_results import RETRY, explained, pool, stamp
 from lakehouse.orchestration.automation.attempts import next_attempt

@@ -31,12 +31,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.derived_table import Computation, DerivedTable
 from lakehouse.orchestration.assets.frames import EngineName, open_engine
-from lakehouse.orchestration.assets.incremental import (
-    DeltaWrite,
-    Refresh,
-    RefreshName,
-    ResultDelta,
-)
+from lakehouse.orchestration.assets.incremental import DeltaWrite, Refresh, RefreshName, ResultDelta
 from lakehouse.orchestration.assets.sql_model import SqlModel
 from lakehouse.orchestration.assets.staleness import (
     RefreshState,

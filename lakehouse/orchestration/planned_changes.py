@@ -12,18 +12,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lakehouse.errors import LakehouseError, NotFoundError
-from lakehouse.ingestion.definition_changes import (
-    DefinitionChange,
-    output_changes,
-    recorded,
-)
+from lakehouse.ingestion.definition_changes import DefinitionChange, output_changes, recorded
 from lakehouse.ingestion.drift import redeclared
 from lakehouse.ingestion.landing_listing import list_landing
-from lakehouse.ingestion.redefined_source import (
-    check_all_there,
-    raw_layout,
-    source_changes,
-)
+from lakehouse.ingestion.redefined_source import check_all_there, raw_layout, source_changes
 from lakehouse.ingestion.source import RESERVED_COLUMNS, Column, Source
 from lakehouse.ingestion.source_tables import check_partitioning, source_columns
 from lakehouse.lake import Lakehouse

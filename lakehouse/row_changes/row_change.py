@@ -14,11 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from lakehouse.data.reading.scan_reader import ReadRequest, RowReader, read_table
-from lakehouse.data.writing.data_file_writer import (
-    DataFileWriter,
-    WriteRequest,
-    write_data_files,
-)
+from lakehouse.data.writing.data_file_writer import DataFileWriter, WriteRequest, write_data_files
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE, Bound

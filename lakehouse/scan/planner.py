@@ -21,11 +21,7 @@ from lakehouse.expressions.filter_binding import Where, bind, widen
 from lakehouse.expressions.filter_text import describe
 from lakehouse.expressions.transforms.partition_projection import Residuals
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE, Listed, ManifestCache, size_of
-from lakehouse.manifests.manifest_reader import (
-    ManifestReader,
-    listed_manifests,
-    load_manifests,
-)
+from lakehouse.manifests.manifest_reader import ManifestReader, listed_manifests, load_manifests
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries

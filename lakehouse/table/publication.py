@@ -23,13 +23,7 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.snapshot import (
-    ASSET_KEY,
-    LAKE_VERSION,
-    MAIN_BRANCH,
-    RUN_ID,
-    Snapshot,
-)
+from lakehouse.spec.metadata.snapshot import ASSET_KEY, LAKE_VERSION, MAIN_BRANCH, RUN_ID, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.table import Table

@@ -23,13 +23,7 @@ from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.expressions.filter_binding import Where, bind, refuse_metadata_columns
 from lakehouse.expressions.filter_text import describe
 from lakehouse.scan.changelog_plan import ChangelogStep, plan_changelog
-from lakehouse.scan.planner import (
-    ScanPlan,
-    ScanRequest,
-    plan_appends,
-    plan_scan,
-    project_schema,
-)
+from lakehouse.scan.planner import ScanPlan, ScanRequest, plan_appends, plan_scan, project_schema
 from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.metadata.snapshot import MAIN_BRANCH, RUN_ID, Snapshot

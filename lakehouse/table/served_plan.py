@@ -34,12 +34,7 @@ from lakehouse.expressions.bound_filter import (
     leaves,
     map_leaves,
 )
-from lakehouse.scan.planner import (
-    ScanPlan,
-    ScanRequest,
-    bound_request,
-    split_options,
-)
+from lakehouse.scan.planner import ScanPlan, ScanRequest, bound_request, split_options
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.json_fields import as_int, optional_list, require_object
 from lakehouse.spec.manifests.content_file_json import file_from_json, types_of_partitions

@@ -13,13 +13,8 @@ from typing import ClassVar, Literal
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import SnapshotExpiredError, ValidationConflictError
-from lakehouse.spec.manifests.data_file import (
-    CONTENT_DATA,
-    DataFile,
-)
-from lakehouse.spec.manifests.manifest_list import (
-    ManifestFile,
-)
+from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
+from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.commit_names import head_of
 from lakehouse.spec.metadata.metadata_draft import apply_updates
 from lakehouse.spec.metadata.snapshot import Snapshot, SnapshotRef

@@ -45,11 +45,7 @@ from lakehouse.transaction.operations.manifest_rewrites import (
     AddColumnarManifests,
     RewriteManifests,
 )
-from lakehouse.transaction.operations.metadata_changes import (
-    Assumption,
-    Expire,
-    MetadataChange,
-)
+from lakehouse.transaction.operations.metadata_changes import Assumption, Expire, MetadataChange
 from lakehouse.transaction.posted_commit import commit_by_server
 from lakehouse.transaction.table_change import Isolation, Operation, TableChange
 

@@ -44,14 +44,7 @@ from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 from lakehouse.tuning.layouts import Layout, Measured, Prices, Query, QueryCost, loss, slower
 from lakehouse.tuning.pilot import confirm
-from lakehouse.tuning.trial import (
-    Live,
-    Trial,
-    layout_of,
-    measure_today,
-    query_of,
-    slower_by_clock,
-)
+from lakehouse.tuning.trial import Live, Trial, layout_of, measure_today, query_of, slower_by_clock
 
 _UNNUMBERED, _DAY_S = 2, 24 * 3600
 _COSTS = tuple(field.name for field in fields(QueryCost))

@@ -21,12 +21,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, TruncateTransform
-from pyiceberg.types import (
-    DateType,
-    NestedField,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
 from rich.console import RenderableType
 
 from lakehouse.data.reading.bloom_filters import askable

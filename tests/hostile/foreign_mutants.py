@@ -174,7 +174,7 @@ MUTANTS = [
     ),
     Mutant(
         "2: fields of structs in Avro files have no ids",
-        "data.reading.avro.avro_reader:_Types.column",
+        "data.reading.avro_reader:_Types.column",
         'field.get("field-id"), field["type"]',
         'field.get("field-id") if field_id is None else None, field["type"]',
     ),
@@ -344,7 +344,7 @@ OF_KILLED_RUNS = [
     ),
     Mutant(
         "20: files that no metadata reaches stay",
-        "maintenance.orphans.orphan_removal:plan_orphan_removal",
+        "maintenance.orphan_removal:plan_orphan_removal",
         "neighbours, cut_ms, purge_ms)",
         "neighbours, 0, purge_ms)",
         seed=4,

@@ -10,7 +10,7 @@ from pyiceberg.expressions import EqualTo
 
 from lakehouse.catalog import open_catalog
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
-from lakehouse.catalog.metastore_catalog import MetastoreCatalog
+from lakehouse.catalog.metastores.metastore_catalog import MetastoreCatalog
 from lakehouse.catalog.pointer_catalog import PointerCatalog
 from lakehouse.errors import (
     CommitConflictError,

@@ -19,7 +19,7 @@ import pytest
 import lakehouse as lh
 from lakehouse.maintenance.compaction.compaction import compact
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryOptions,
     expire_snapshots,

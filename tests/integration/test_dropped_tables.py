@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
+from lakehouse.maintenance.orphan_removal import OrphanOptions
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.storage.location import local_path
 from tests.integration.maintenance_support import at

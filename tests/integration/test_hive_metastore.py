@@ -362,7 +362,7 @@ def test_lost_replies_of_other_calls(tmp_path, name, call):
 
 
 def test_a_lock_of_others_is_waited_for(catalog):
-    from lakehouse.catalog.hive.hive_locks import HiveLocks
+    from lakehouse.catalog.metastores.hive_locks import HiveLocks
 
     base = create_table(catalog)
     locks = HiveLocks(catalog._metastore, {}, catalog._environment)
@@ -379,7 +379,7 @@ def test_a_lock_of_the_dead_is_waited_for_until_it_is_let_go(catalog):
     code = (
         "import os, sys; from lakehouse.catalog import open_catalog;"
         "c = open_catalog(sys.argv[1]);"
-        "from lakehouse.catalog.hive.hive_locks import HiveLocks;"
+        "from lakehouse.catalog.metastores.hive_locks import HiveLocks;"
         "from tests.tables import EVENTS;"
         "HiveLocks(c._metastore, {}, c._environment)._take(EVENTS); os._exit(9)"
     )
@@ -397,7 +397,7 @@ def test_a_lock_of_the_dead_is_waited_for_until_it_is_let_go(catalog):
 
 def test_kept_locks_do_not_end(catalog):
     """The metastore lets go of locks after 5 s without a heartbeat."""
-    from lakehouse.catalog.hive.hive_locks import HiveLocks
+    from lakehouse.catalog.metastores.hive_locks import HiveLocks
 
     every = {"iceberg.hive.lock-heartbeat-interval-ms": "2000"}
     with HiveLocks(catalog._metastore, every, catalog._environment).lock(EVENTS) as held:

@@ -5,7 +5,7 @@ import pyarrow as pa
 from lakehouse.maintenance.compaction.compaction import compact
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import health
-from lakehouse.maintenance.manifests.manifest_rewrite import (
+from lakehouse.maintenance.manifest_rewrite import (
     ManifestRewriteOptions,
     execute_manifest_rewrite,
     manifest_overlap,

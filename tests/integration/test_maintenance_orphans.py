@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import MaintenanceRefusedError, StorageError
-from lakehouse.maintenance.orphans.orphan_removal import (
+from lakehouse.maintenance.orphan_removal import (
     OrphanOptions,
     execute_orphan_removal,
     plan_orphan_removal,

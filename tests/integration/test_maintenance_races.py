@@ -16,10 +16,7 @@ from lakehouse.errors import (
 )
 from lakehouse.maintenance.compaction.compaction import compact
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests.manifest_rewrite import (
-    ManifestRewriteOptions,
-    rewrite_manifests,
-)
+from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions, rewrite_manifests
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import contents, events, rows
 from tests.table_census import take_census

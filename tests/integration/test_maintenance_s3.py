@@ -8,8 +8,8 @@ import lakehouse.lake
 from lakehouse.maintenance.compaction.compaction import compact
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import health
-from lakehouse.maintenance.manifests.manifest_rewrite import rewrite_manifests
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.manifest_rewrite import rewrite_manifests
+from lakehouse.maintenance.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import at, contents, events, rows
 from tests.table_census import take_census

@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, event, text
 from lakehouse.catalog import open_catalog
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.errors import ValidationConflictError
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.transaction import Transaction
 from tests.servers import clouds

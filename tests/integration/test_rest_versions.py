@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import lakehouse as lh
-from lakehouse.maintenance.orphans.orphan_removal import remove_orphan_files
+from lakehouse.maintenance.orphan_removal import remove_orphan_files
 from lakehouse.storage.location import local_path
 from tests.conformance.plain_rest import plain_rest
 

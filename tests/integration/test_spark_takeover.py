@@ -6,14 +6,10 @@ import shutil
 
 import pytest
 from pyiceberg.table import StaticTable
-from pyspark.errors import (
-    IllegalArgumentException,
-    PySparkException,
-    UnsupportedOperationException,
-)
+from pyspark.errors import IllegalArgumentException, PySparkException, UnsupportedOperationException
 
 from lakehouse.lake import load_catalog
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.spark import attach
 from tests.integration.maintenance_support import at
 from tests.integration.spark_support import configured, rows_in

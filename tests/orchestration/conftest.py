@@ -13,12 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from lakehouse.ingestion.ingest import (
-    IndexOutcome,
-    IngestOutcome,
-    index_landing,
-    ingest_days,
-)
+from lakehouse.ingestion.ingest import IndexOutcome, IngestOutcome, index_landing, ingest_days
 from lakehouse.ingestion.ingest_plan import Mode, combined
 from lakehouse.ingestion.landing_ledger import LedgerRow
 from lakehouse.ingestion.source import Column, Engine, EventTime, Source

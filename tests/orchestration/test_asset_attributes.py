@@ -12,12 +12,7 @@ import pytest
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.orchestration import (
-    LakehouseResource,
-    LakehouseSpark,
-    SqlModel,
-    build_definitions,
-)
+from lakehouse.orchestration import LakehouseResource, LakehouseSpark, SqlModel, build_definitions
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.automation.run_requests import ingest_job_name
 from lakehouse.orchestration.project import Pipeline

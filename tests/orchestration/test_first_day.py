@@ -18,10 +18,7 @@ from lakehouse.ingestion.drift import resolve
 from lakehouse.ingestion.ingest import MostRejectedError
 from lakehouse.ingestion.reading.formats.parquet_rows import parquet_chunks
 from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
-from lakehouse.ingestion.reading.typing.typed_columns import (
-    typed_column,
-    without_nanoseconds,
-)
+from lakehouse.ingestion.reading.typing.typed_columns import typed_column, without_nanoseconds
 from lakehouse.ingestion.reading.typing.value_kinds import inferred
 from lakehouse.ingestion.source import Column, EventTime, Source
 from lakehouse.ingestion.workers.landing_reader import LandingReader

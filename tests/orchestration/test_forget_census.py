@@ -29,7 +29,7 @@ import lakehouse as lh
 from lakehouse.delta_log.delta_log import DeltaLog, follow
 from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
 from lakehouse.lake import Lakehouse
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
+from lakehouse.maintenance.orphan_removal import OrphanOptions
 from lakehouse.manifests import manifest_writer
 from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable

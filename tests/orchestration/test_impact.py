@@ -32,9 +32,7 @@ from tests.orchestration.test_why import (
     rows,
     stored,
 )
-from tests.orchestration.test_why import (
-    asked as why,
-)
+from tests.orchestration.test_why import asked as why
 
 __all__ = ["chain"]
 

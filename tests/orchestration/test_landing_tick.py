@@ -21,24 +21,14 @@ from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.errors import NoSuchFileError
 from lakehouse.ingestion import landing_listing
 from lakehouse.ingestion.landing_ledger import LandingFile, LedgerRow, ledger_to_arrow
-from lakehouse.ingestion.landing_listing import (
-    digest,
-    landed,
-    landing_files,
-    list_landing,
-)
+from lakehouse.ingestion.landing_listing import digest, landed, landing_files, list_landing
 from lakehouse.ingestion.redefined_source import ledger_property
 from lakehouse.ingestion.source_tables import ledger_table, pending_days
 from lakehouse.ingestion.workers import index_pass
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation import landing_state
 from lakehouse.orchestration.automation.attempts import Work
-from lakehouse.orchestration.automation.landing_state import (
-    LEFT_UNREAD,
-    days_ahead,
-    look,
-    waiting,
-)
+from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD, days_ahead, look, waiting
 from lakehouse.storage.storage_by_scheme import storage_for
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 

@@ -11,12 +11,7 @@ import pytest
 
 from lakehouse.ingestion.reading.content import UnreadableContentError
 from lakehouse.ingestion.reading.file_index import FileIndex
-from lakehouse.ingestion.reading.file_parts import (
-    FilePart,
-    look_at,
-    parts_of,
-    read_chunks,
-)
+from lakehouse.ingestion.reading.file_parts import FilePart, look_at, parts_of, read_chunks
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
 from lakehouse.ingestion.workers import worker_stages, workers
 from tests.orchestration.conftest import EVENTS, Pipe, event, june

@@ -23,12 +23,7 @@ from typer.testing import CliRunner
 
 from lakehouse.cli import app
 from lakehouse.ingestion.proposal.sampled_records import SampledRecords, find_sample
-from lakehouse.ingestion.proposal.source_proposal import (
-    Wishes,
-    _bucket,
-    _laid_out,
-    propose_source,
-)
+from lakehouse.ingestion.proposal.source_proposal import Wishes, _bucket, _laid_out, propose_source
 from lakehouse.orchestration import Column, EventTime, Source
 from lakehouse.orchestration.discovery import discover
 from lakehouse.storage.storage_by_scheme import storage_for

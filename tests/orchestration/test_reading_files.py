@@ -30,10 +30,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.ingestion.reading.content import (
-    UnreadableContentError,
-    plain_blocks,
-)
+from lakehouse.ingestion.reading.content import UnreadableContentError, plain_blocks
 from lakehouse.ingestion.reading.file_index import FileIndex
 from lakehouse.ingestion.reading.formats.json_lines import object_lines
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
@@ -46,12 +43,7 @@ from lakehouse.ingestion.reading.typing.event_time import (
 )
 from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
-from lakehouse.ingestion.reading.typing.value_kinds import (
-    fits,
-    inferred,
-    kinds_of,
-    promoted,
-)
+from lakehouse.ingestion.reading.typing.value_kinds import fits, inferred, kinds_of, promoted
 from lakehouse.ingestion.source import Column, EventTime, Source
 
 TODAY = date(2026, 6, 30)

@@ -18,11 +18,7 @@ from lakehouse.catalog.open_branches import PUBLICATIONS, OpenBranches
 from lakehouse.cli import app
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import LakehouseIOManager, LakehouseResource, publishing
-from lakehouse.orchestration.lineage.materialization import (
-    PUBLICATION,
-    SNAPSHOT_ID,
-    UNDO_WITH,
-)
+from lakehouse.orchestration.lineage.materialization import PUBLICATION, SNAPSHOT_ID, UNDO_WITH
 from lakehouse.orchestration.lineage.undo import execute, plan
 from lakehouse.orchestration.run_publication import PUBLISH_TAG, VERSION_TAG
 from lakehouse.spark.data_source import open_table

@@ -17,11 +17,7 @@ from dagster._core.test_utils import create_run_for_test, instance_for_test
 from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME as ROUND_SECONDS
 
 from lakehouse.environment import Environment
-from lakehouse.ingestion.landing_ledger import (
-    LandingFile,
-    LedgerRow,
-    ledger_to_arrow,
-)
+from lakehouse.ingestion.landing_ledger import LandingFile, LedgerRow, ledger_to_arrow
 from lakehouse.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.ingestion.source_tables import ledger_table
 from lakehouse.ingestion.stamp import RunStamp

@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.types import (
-    BinaryType,
-    DecimalType,
-    FloatType,
-    PrimitiveType,
-    StringType,
-    UUIDType,
-)
+from pyiceberg.types import BinaryType, DecimalType, FloatType, PrimitiveType, StringType, UUIDType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all

@@ -12,10 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
-from lakehouse.maintenance.manifests.manifest_rewrite import (
-    ManifestRewriteOptions,
-    rewrite_manifests,
-)
+from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions, rewrite_manifests
 from lakehouse.manifests.manifest_reader import decode_avro
 from lakehouse.scan.planner import ScanRequest, plan_scan
 from lakehouse.spec.manifests.columnar_manifest import (

@@ -21,10 +21,7 @@ import lakehouse as lh
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidPropertyError
 from lakehouse.maintenance.compaction.compaction import compact, execute_compaction
-from lakehouse.maintenance.compaction.compaction_plan import (
-    CompactionPlan,
-    plan_compaction,
-)
+from lakehouse.maintenance.compaction.compaction_plan import CompactionPlan, plan_compaction
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from tests.integration.maintenance_support import lake_in_memory

@@ -23,12 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from lakehouse.errors import CommitConflictError, ValidationConflictError
 from lakehouse.maintenance.compaction.compaction import compact
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests.manifest_rewrite import (
+from lakehouse.maintenance.manifest_rewrite import (
     ManifestRewriteOptions,
+    execute_columnar,
+    plan_columnar,
     rewrite_manifests,
 )
-from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import (
     DyingCatalog,

@@ -19,12 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.scaffold.dev_server import DevServer, wait
-from tests.scaffold.landed_lines import (
-    Landed,
-    count,
-    land_drifted_broken_and_late,
-    land_good,
-)
+from tests.scaffold.landed_lines import Landed, count, land_drifted_broken_and_late, land_good
 from tests.scaffold.new_project import write_project
 
 CHECKOUT = Path(__file__).resolve().parents[2]

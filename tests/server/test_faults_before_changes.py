@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.server.operations import (
-    namespace_operations,
-    table_operations,
-)
+from lakehouse.server.operations import namespace_operations, table_operations
 from lakehouse.server.wire.large_bodies import RequestBodies
 from lakehouse.spec.metadata import metadata_draft
 from tests.server.conftest import SCHEMA

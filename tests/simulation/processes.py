@@ -15,7 +15,7 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
 )
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 from lakehouse.row_changes.row_change import RowWriter

@@ -10,14 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.spark_statements.vocabulary import (
-    CONDITIONS,
-    LITERALS,
-    REPLACED,
-    RISKY,
-    TYPES,
-    VALUES,
-)
+from tests.spark_statements.vocabulary import CONDITIONS, LITERALS, REPLACED, RISKY, TYPES, VALUES
 
 ORDER = ", ".join(f"CAST({one} AS STRING)" for one in TYPES)
 FIRST_OF_EACH_ID = (

@@ -38,11 +38,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
-from lakehouse.catalog.machine_turns import (
-    WAIT_SECONDS_MAX,
-    machine_turn,
-    thread_turn,
-)
+from lakehouse.catalog.machine_turns import WAIT_SECONDS_MAX, machine_turn, thread_turn
 from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.patience import Patience
 

@@ -14,16 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import read_metadata
-from lakehouse.catalog.pointers import (
-    TABLE,
-    VIEW,
-    Kind,
-    PointerMove,
-    lost,
-    missing,
-    taken,
-    unclear,
-)
+from lakehouse.catalog.pointers import TABLE, VIEW, Kind, PointerMove, lost, missing, taken, unclear
 from lakehouse.catalog.sql.sql_database import VALUE_MAX, Attempted, Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.catalog.sql.sql_requests import SqlRequests

@@ -28,11 +28,7 @@ from lakehouse.data.conversion.thrift import read_struct
 from lakehouse.data.reading.bloom_filters import Filtered, askable, may_hold
 from lakehouse.data.reading.column_projection import FileColumn, Projection, file_columns
 from lakehouse.data.reading.scan_columns import FileShape, RowGroup, TaskReader, WantedRows
-from lakehouse.data.reading.shredded_statistics import (
-    Statistic,
-    shredded_fields,
-    variant_bounds_of,
-)
+from lakehouse.data.reading.shredded_statistics import Statistic, shredded_fields, variant_bounds_of
 from lakehouse.data.statistics.column_metrics import decode_statistic
 from lakehouse.errors import (
     CorruptMetadataError,

@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyarrow import orc
 
-from lakehouse.data.reading.avro.avro_reader import AvroFile
+from lakehouse.data.reading.avro_reader import AvroFile
 from lakehouse.data.reading.column_projection import Projection, file_columns
 from lakehouse.data.reading.scan_columns import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError

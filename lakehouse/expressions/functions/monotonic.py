@@ -11,22 +11,10 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import numpy as np
-from pyiceberg.types import (
-    BooleanType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-)
+from pyiceberg.types import BooleanType, DoubleType, FloatType, IntegerType, LongType
 
 from lakehouse.expressions.bound_filter import Call, Term, Value
-from lakehouse.expressions.typed_literals import (
-    Days,
-    Instant,
-    Literal,
-    as_literal,
-    nanos_of,
-)
+from lakehouse.expressions.typed_literals import Days, Instant, Literal, as_literal, nanos_of
 
 _DAY_SECONDS = 86_400
 _NANOS = 1_000_000_000

@@ -16,11 +16,7 @@ from lakehouse.ingestion.drift import usable_name
 from lakehouse.ingestion.landing_ledger import LandingFile
 from lakehouse.ingestion.landing_listing import landing_files, list_folder
 from lakehouse.ingestion.reading.content import UnreadableContentError
-from lakehouse.ingestion.reading.formats.record_chunks import (
-    Chunk,
-    Records,
-    python_values,
-)
+from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Records, python_values
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.observed_kinds import column_kinds
 from lakehouse.ingestion.reading.typing.spelled_text import SpelledText

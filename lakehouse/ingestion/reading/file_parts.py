@@ -13,14 +13,8 @@ from itertools import chain
 import pyarrow as pa
 
 from lakehouse.ingestion.reading.content import READ_BYTES, UnreadableContentError
-from lakehouse.ingestion.reading.formats.csv_records import (
-    ends_its_records,
-    header_delimiter,
-)
-from lakehouse.ingestion.reading.formats.line_blocks import (
-    BYTE_ORDER_MARK,
-    LineReader,
-)
+from lakehouse.ingestion.reading.formats.csv_records import ends_its_records, header_delimiter
+from lakehouse.ingestion.reading.formats.line_blocks import BYTE_ORDER_MARK, LineReader
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk
 from lakehouse.ingestion.reading.landing_file import (
     file_chunks,

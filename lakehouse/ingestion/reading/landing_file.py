@@ -32,10 +32,7 @@ from lakehouse.ingestion.reading.formats.json_lines import (
     json_chunks,
     object_lines,
 )
-from lakehouse.ingestion.reading.formats.line_blocks import (
-    BYTE_ORDER_MARK,
-    LineReader,
-)
+from lakehouse.ingestion.reading.formats.line_blocks import BYTE_ORDER_MARK, LineReader
 from lakehouse.ingestion.reading.formats.parquet_rows import parquet_chunks
 from lakehouse.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,

@@ -14,34 +14,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakehouse.errors import StorageError
 from lakehouse.ingestion.landing_ledger import LandingFile
-from lakehouse.ingestion.reading.file_parts import (
-    FilePart,
-    Stretch,
-    look_at,
-    parts_of,
-)
+from lakehouse.ingestion.reading.file_parts import FilePart, Stretch, look_at, parts_of
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper, rows_schema
-from lakehouse.ingestion.source import (
-    EVENT_TS,
-    LANDING_FILE,
-    LANDING_LINE,
-    Column,
-    Source,
-)
-from lakehouse.ingestion.workers.index_pass import (
-    FilePiece,
-    IndexedFiles,
-    index_files,
-    joined,
-)
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Column, Source
+from lakehouse.ingestion.workers.index_pass import FilePiece, IndexedFiles, index_files, joined
 from lakehouse.ingestion.workers.landing_reader import LandingReader
 from lakehouse.ingestion.workers.quarantine_files import TableFiles
-from lakehouse.ingestion.workers.row_pass import (
-    FileTask,
-    TakenRows,
-    row_batches,
-    take_rows,
-)
+from lakehouse.ingestion.workers.row_pass import FileTask, TakenRows, row_batches, take_rows
 from lakehouse.ingestion.workers.workers import SparkWorkers, Workers
 from lakehouse.maintenance.shown_plan import Progress, no_progress
 from lakehouse.spark.worker_tasks import Batches, map_batches

@@ -18,11 +18,7 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.confinement import check_table
-from lakehouse.data.group_rewriting import (
-    GroupExecutor,
-    GroupRewrite,
-    ThreadExecutor,
-)
+from lakehouse.data.group_rewriting import GroupExecutor, GroupRewrite, ThreadExecutor
 from lakehouse.data.reading.scan_reader import ReadRequest
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.environment import Environment

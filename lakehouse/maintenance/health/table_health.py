@@ -23,7 +23,7 @@ from lakehouse.maintenance.health.file_layout import sort_overlap
 from lakehouse.maintenance.health.scan_use import ScanUse, scan_use
 from lakehouse.maintenance.layout_by_age import LayoutByAge
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.manifests.manifest_rewrite import manifest_overlap
+from lakehouse.maintenance.manifest_rewrite import manifest_overlap
 from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.reachability.reachable_files import in_parallel
 from lakehouse.maintenance.retention.retention_rules import decide_retention

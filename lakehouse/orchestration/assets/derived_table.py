@@ -67,11 +67,7 @@ from lakehouse.orchestration.assets.partition_filter import (
     PartitionExpr,
     Partitioning,
 )
-from lakehouse.orchestration.assets.staleness import (
-    RefreshState,
-    Staleness,
-    staleness,
-)
+from lakehouse.orchestration.assets.staleness import RefreshState, Staleness, staleness
 from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
 from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
 from lakehouse.orchestration.lineage.materialization import (

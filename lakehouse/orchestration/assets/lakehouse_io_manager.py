@@ -20,11 +20,7 @@ from lakehouse.orchestration.asset_attributes import DEFINITION_METADATA, code_d
 from lakehouse.orchestration.asset_results import explained, remove_dead_branches
 from lakehouse.orchestration.assets.asset_table import AssetTable
 from lakehouse.orchestration.assets.asset_write import PARTITION_ROWS, AssetWrite
-from lakehouse.orchestration.assets.blocking_checks import (
-    AtStepsEnd,
-    BlockingChecks,
-    publish,
-)
+from lakehouse.orchestration.assets.blocking_checks import AtStepsEnd, BlockingChecks, publish
 from lakehouse.orchestration.assets.frames import InputRows, loader_for
 from lakehouse.orchestration.assets.staleness import RefreshState
 from lakehouse.orchestration.lineage.materialization import materialization_metadata

@@ -43,12 +43,7 @@ from lakehouse.orchestration.assets.partition_filter import (
 )
 from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.metadata.snapshot import (
-    OPERATION_REPLACE,
-    PARTITION,
-    REFRESH_STATE,
-    Snapshot,
-)
+from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, PARTITION, REFRESH_STATE, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.internal_values import decode_bounds
 from lakehouse.table import Table

@@ -23,11 +23,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from lakehouse.orchestration.asset_results import FAILED_BY
 from lakehouse.orchestration.automation.attempts import Request, Work, clock, doubled
-from lakehouse.orchestration.automation.run_requests import (
-    REQUEST_TAG,
-    SOURCE_TAG,
-    index_job_name,
-)
+from lakehouse.orchestration.automation.run_requests import REQUEST_TAG, SOURCE_TAG, index_job_name
 from lakehouse.spec.identifier import split_name
 
 _WILL_RETRY_TAG, _PARTITION_TAG = "dagster/will_retry", "dagster/partition"

@@ -18,7 +18,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.orphans.orphan_removal import OrphanResult
+from lakehouse.maintenance.orphan_removal import OrphanResult
 from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.shown_plan import Progress, Report, no_progress
 from lakehouse.maintenance.upkeep import prepare

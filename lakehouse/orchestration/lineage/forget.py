@@ -43,8 +43,8 @@ from lakehouse.ingestion.source_tables import REST_DOC
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.backup import backed_up_files
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
+from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions
+from lakehouse.maintenance.orphan_removal import OrphanOptions
 from lakehouse.maintenance.reachability.location_keys import LocationKeys
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.reachable_files import reachable_keys

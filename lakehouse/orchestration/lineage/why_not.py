@@ -44,12 +44,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import refresh_state
 from lakehouse.orchestration.checkout import load_module
-from lakehouse.orchestration.lineage.asked_rows import (
-    TIMES,
-    asked_values,
-    conjuncts,
-    with_names,
-)
+from lakehouse.orchestration.lineage.asked_rows import TIMES, asked_values, conjuncts, with_names
 from lakehouse.orchestration.lineage.value_traces import Key
 from lakehouse.orchestration.lineage.view_definitions import plain_view, with_views
 from lakehouse.orchestration.lineage.why import (
@@ -61,12 +56,7 @@ from lakehouse.orchestration.lineage.why import (
 )
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.orchestration.run_publication import RUN_BRANCH
-from lakehouse.spec.metadata.snapshot import (
-    OPERATION_APPEND,
-    OPERATION_REPLACE,
-    RUN_ID,
-    Snapshot,
-)
+from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE, RUN_ID, Snapshot
 from lakehouse.table import Table
 
 if TYPE_CHECKING:

@@ -13,12 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from lakehouse.errors import (
-    InvalidExpressionError,
-)
-from lakehouse.expressions.bound_filter import (
-    Mask,
-)
+from lakehouse.errors import InvalidExpressionError
+from lakehouse.expressions.bound_filter import Mask
 from lakehouse.expressions.functions.sql_functions import type_of
 from lakehouse.row_changes.merge.merge_binding import BoundMerge
 from lakehouse.row_changes.target_rows import PairedRows, empty_rows

@@ -25,9 +25,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.statistics.key_filters import key_hashes, keys_as
-from lakehouse.errors import (
-    InvalidExpressionError,
-)
+from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import (
     TRUE,
     Bound,

@@ -15,11 +15,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.input_columns import ArrowData, coerce
-from lakehouse.errors import (
-    InvalidInputError,
-    StorageError,
-    UnsupportedTypeError,
-)
+from lakehouse.errors import InvalidInputError, StorageError, UnsupportedTypeError
 from lakehouse.row_changes.merge.key_matching import Hashes
 from lakehouse.spec.schema.iceberg_types import VariantType
 from lakehouse.spec.types.arrow_types import (

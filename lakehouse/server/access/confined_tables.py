@@ -19,12 +19,7 @@ from lakehouse.server.error_answers import HttpError
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_updates import (
-    AddSnapshot,
-    SetLocation,
-    SetProperties,
-    Update,
-)
+from lakehouse.spec.metadata.table_updates import AddSnapshot, SetLocation, SetProperties, Update
 from lakehouse.storage.location import is_within, lies_within
 from lakehouse.storage.storage_protocol import Storage
 

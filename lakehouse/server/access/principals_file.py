@@ -27,14 +27,7 @@ from pathlib import Path as File
 from typing import Annotated
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError
 
 from lakehouse.errors import InvalidIdentifierError, InvalidInputError
 from lakehouse.server.access.hashed_secrets import HashedSecret

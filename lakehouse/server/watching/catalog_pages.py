@@ -20,12 +20,7 @@ from lakehouse.server.http_messages import SEPARATOR, Answer, Call
 from lakehouse.server.rest_operation import Served
 from lakehouse.server.watching.page_rendering import age, html_page, table_path, view_path
 from lakehouse.server.watching.table_state import TableState
-from lakehouse.server.watching.view_pages import (
-    VIEWS_MAX,
-    readable_views,
-    view_names,
-    view_texts,
-)
+from lakehouse.server.watching.view_pages import VIEWS_MAX, readable_views, view_names, view_texts
 from lakehouse.spec.identifier import Identifier, dotted, holds_state
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 

@@ -19,12 +19,7 @@ from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.rest_operation import Served
 from lakehouse.server.watching.page_rendering import number, table_path
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.snapshot import (
-    ASSET_KEY,
-    OPERATION_REPLACE,
-    REFRESH_STATE,
-    Snapshot,
-)
+from lakehouse.spec.metadata.snapshot import ASSET_KEY, OPERATION_REPLACE, REFRESH_STATE, Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 ANCESTORS_MAX = 200

@@ -22,13 +22,7 @@ from lakehouse.server.access.asked_privileges import path_of
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Served
-from lakehouse.server.watching.page_rendering import (
-    age,
-    clock,
-    html_page,
-    table_path,
-    view_path,
-)
+from lakehouse.server.watching.page_rendering import age, clock, html_page, table_path, view_path
 from lakehouse.server.watching.table_state import (
     TableState,
     computed_from,

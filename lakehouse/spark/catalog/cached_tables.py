@@ -15,12 +15,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog.catalog_decorator import CatalogDecorator
-from lakehouse.catalog.catalog_protocol import (
-    Catalog,
-    ServerAppender,
-    TableCommit,
-    TableVersion,
-)
+from lakehouse.catalog.catalog_protocol import Catalog, ServerAppender, TableCommit, TableVersion
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.spark.jvm.java_objects import java_object
 from lakehouse.spec.identifier import Identifier

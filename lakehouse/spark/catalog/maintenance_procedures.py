@@ -9,8 +9,8 @@ from typing import Any
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
-from lakehouse.maintenance.orphans.orphan_removal import (
+from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions
+from lakehouse.maintenance.orphan_removal import (
     OrphanOptions,
     execute_orphan_removal,
     plan_orphan_removal,

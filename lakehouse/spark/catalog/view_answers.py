@@ -15,11 +15,7 @@ from typing import Any
 import pyspark
 from pyspark.sql.types import StructType
 
-from lakehouse.errors import (
-    AlreadyExistsError,
-    NoSuchViewError,
-    UnsupportedFeatureError,
-)
+from lakehouse.errors import AlreadyExistsError, NoSuchViewError, UnsupportedFeatureError
 from lakehouse.expressions.sql.dialects import output_names
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.jvm.answers import Arguments, Verb

@@ -39,10 +39,7 @@ from pyiceberg.expressions import (
     Reference,
     StartsWith,
 )
-from pyiceberg.expressions.literals import (
-    BooleanLiteral,
-    StringLiteral,
-)
+from pyiceberg.expressions.literals import BooleanLiteral, StringLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BooleanType,

@@ -15,12 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.expressions.filter_binding import bind
-from lakehouse.scan.planner import (
-    ScanPlan,
-    ScanRequest,
-    plan_scan,
-    project_schema,
-)
+from lakehouse.scan.planner import ScanPlan, ScanRequest, plan_scan, project_schema
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate
 from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.scan_tasks import TaskGroup, combine

@@ -20,9 +20,9 @@ from lakehouse.spark.jvm.answers import Answers, Arguments, Verb
 from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.row_streams import RowStreamAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
-from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
 from lakehouse.spark.spark_types import to_iceberg_type
 from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
+from lakehouse.spark.writing.operation_answers import OperationAnswers
 from lakehouse.spark.writing.stream_batches import StreamTail, stream_write
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_options import write_options

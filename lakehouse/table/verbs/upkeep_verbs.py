@@ -14,16 +14,12 @@ from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import TableHealth, health
 from lakehouse.maintenance.key_filter_build import KeyFilterResult, compute_key_filters
 from lakehouse.maintenance.maintenance_policy import policy_of
-from lakehouse.maintenance.manifests.manifest_rewrite import (
+from lakehouse.maintenance.manifest_rewrite import (
     ManifestRewriteOptions,
     ManifestRewriteResult,
     rewrite_manifests,
 )
-from lakehouse.maintenance.orphans.orphan_removal import (
-    OrphanOptions,
-    OrphanResult,
-    remove_orphan_files,
-)
+from lakehouse.maintenance.orphan_removal import OrphanOptions, OrphanResult, remove_orphan_files
 from lakehouse.maintenance.partition_statistics import (
     PartitionStatisticsResult,
     compute_partition_statistics,

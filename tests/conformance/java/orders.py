@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    DoubleType,
-    FloatType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    UUIDType,
-)
+from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, PrimitiveType, UUIDType
 
 from tests.conformance.java.both_engines import BothEngines
 from tests.conformance.java.golden import distinct

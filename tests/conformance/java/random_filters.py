@@ -15,13 +15,7 @@ from typing import Any
 
 from pyiceberg import expressions as ex
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    DoubleType,
-    FloatType,
-    PrimitiveType,
-    StringType,
-    UUIDType,
-)
+from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType, UUIDType
 
 from tests.conformance.java.json_rows import Row, plain
 from tests.conformance.java.random_rows import leaves, value

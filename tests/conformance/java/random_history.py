@@ -19,7 +19,7 @@ from pyiceberg.types import FixedType, UUIDType
 import lakehouse as lh
 from lakehouse.errors import CommitConflictError, ValidationConflictError
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
+from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions
 from tests.conformance.java.both_engines import BothEngines
 from tests.conformance.java.json_rows import Row, table_of
 from tests.conformance.java.judge import Judge, JudgeError

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.spark.case import (
-    EVENTS,
-    ON_READ,
-    ON_READ_V3,
-    ON_WRITE,
-    PLAIN,
-    Case,
-)
+from tests.conformance.spark.case import EVENTS, ON_READ, ON_READ_V3, ON_WRITE, PLAIN, Case
 
 INSERT = "INSERT and writeTo"
 ROWS = "MERGE, UPDATE, DELETE"

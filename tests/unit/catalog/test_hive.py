@@ -46,7 +46,7 @@ def test_types_are_named_as_pyiceberg_names_them():
     from pyiceberg.catalog.hive import SchemaToHiveConverter
     from pyiceberg.schema import visit
 
-    from lakehouse.catalog.hive.hive_tables import hive_type
+    from lakehouse.catalog.metastores.hive_tables import hive_type
 
     nested = (
         StructType(NestedField(1, "a", LongType()), NestedField(2, "b", StringType())),
@@ -58,7 +58,7 @@ def test_types_are_named_as_pyiceberg_names_them():
 
 
 def test_types_that_hive_does_not_have_keep_no_table_out():
-    from lakehouse.catalog.hive.hive_tables import hive_type
+    from lakehouse.catalog.metastores.hive_tables import hive_type
 
     assert [hive_type(one) for one in (VariantType(), TimestampNanoType())] == [
         "binary",
@@ -91,7 +91,7 @@ def test_what_is_no_host_and_kerberos_are_refused():
 
 
 def test_without_thrift_the_extra_is_named(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("lakehouse.catalog.hive")]:
+    for name in [name for name in sys.modules if name.startswith("lakehouse.catalog.metastores")]:
         monkeypatch.delitem(sys.modules, name)
     for name in [name for name in sys.modules if name.startswith("hive_metastore")]:
         monkeypatch.delitem(sys.modules, name)

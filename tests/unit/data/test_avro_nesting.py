@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from lakehouse.data.reading.avro.avro_reader import AvroFile
+from lakehouse.data.reading.avro_reader import AvroFile
 from lakehouse.errors import CorruptMetadataError, LakehouseError, UnsupportedFeatureError
 from lakehouse.spec.manifests.avro_container import DECODING_ERRORS
 

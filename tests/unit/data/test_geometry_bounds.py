@@ -10,14 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    GeographyType,
-    GeometryType,
-    ListType,
-    LongType,
-    NestedField,
-    StructType,
-)
+from pyiceberg.types import GeographyType, GeometryType, ListType, LongType, NestedField, StructType
 
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError

@@ -13,14 +13,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg import expressions as ex
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    NestedField,
-)
+from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType, NestedField
 
 import lakehouse as lh
 from lakehouse.expressions.bound_filter import every_mask, fold, matches, some_mask

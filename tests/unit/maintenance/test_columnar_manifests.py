@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 import lakehouse as lh
-from lakehouse.maintenance.manifests.missing_columnar import execute_columnar, plan_columnar
+from lakehouse.maintenance.manifest_rewrite import execute_columnar, plan_columnar
 from lakehouse.scan.planner import ScanRequest, plan_scan
 
 

@@ -13,13 +13,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.scan_tasks import (
-    FileScanTask,
-    LazyItems,
-    SplitOptions,
-    combine,
-    split,
-)
+from lakehouse.scan.scan_tasks import FileScanTask, LazyItems, SplitOptions, combine, split
 from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,

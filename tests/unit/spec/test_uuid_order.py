@@ -9,12 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.spec.types.internal_values import (
-    MARK,
-    is_ordered_alike,
-    order_free,
-    rounded_bounds,
-)
+from lakehouse.spec.types.internal_values import MARK, is_ordered_alike, order_free, rounded_bounds
 
 EDGES = [0, 1, 2, 2**63 - 2, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
 HALVES = st.sampled_from(EDGES) | st.integers(0, 2**64 - 1)

@@ -13,11 +13,7 @@ from pyiceberg.table import StaticTable
 
 import lakehouse as lh
 from lakehouse.environment import Environment
-from lakehouse.errors import (
-    InvalidExpressionError,
-    InvalidInputError,
-    InvalidSchemaError,
-)
+from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("lsn", pa.int64())])
 FORMS = [("copy-on-write", 2), ("merge-on-read", 2), ("merge-on-read", 3)]

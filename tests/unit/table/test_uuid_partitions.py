@@ -10,10 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.maintenance.manifests.manifest_rewrite import (
-    ManifestRewriteOptions,
-    plan_manifest_rewrite,
-)
+from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions, plan_manifest_rewrite
 from lakehouse.manifests.manifest_reader import ManifestReader, load_manifests
 
 SCHEMA = pa.schema([("day", pa.date32()), ("tenant", pa.uuid()), ("n", pa.int64())])

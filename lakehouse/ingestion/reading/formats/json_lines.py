@@ -17,17 +17,8 @@ import pyarrow.compute as pc
 
 from lakehouse.ingestion.reading.content import UnreadableContentError, not_in_encoding
 from lakehouse.ingestion.reading.formats.json_text import check_depth, exact_float, shown_json
-from lakehouse.ingestion.reading.formats.line_blocks import (
-    BYTE_ORDER_MARK,
-    LineBlock,
-    LineReader,
-)
-from lakehouse.ingestion.reading.formats.record_chunks import (
-    CHUNK_ROWS,
-    Chunk,
-    Rejects,
-    Values,
-)
+from lakehouse.ingestion.reading.formats.line_blocks import BYTE_ORDER_MARK, LineBlock, LineReader
+from lakehouse.ingestion.reading.formats.record_chunks import CHUNK_ROWS, Chunk, Rejects, Values
 
 # What orjson may read as another number, where a value begins (a string may look like one):
 # integers beyond 64 bits, 16 digits around a point or before an exponent, and exponents at which

@@ -19,11 +19,7 @@ import pyarrow.compute as pc
 
 from lakehouse.ingestion.reading.formats.json_text import json_text
 from lakehouse.ingestion.reading.formats.record_chunks import Values, is_finer, python_values
-from lakehouse.ingestion.reading.typing.value_kinds import (
-    exact_in_double,
-    fits,
-    kinds_of,
-)
+from lakehouse.ingestion.reading.typing.value_kinds import exact_in_double, fits, kinds_of
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")

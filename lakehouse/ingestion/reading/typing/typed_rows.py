@@ -11,12 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakehouse.ingestion.drift import usable_name
-from lakehouse.ingestion.reading.file_index import (
-    count_days,
-    day,
-    day_number,
-    days_of,
-)
+from lakehouse.ingestion.reading.file_index import count_days, day, day_number, days_of
 from lakehouse.ingestion.reading.formats.json_text import rest_json
 from lakehouse.ingestion.reading.formats.record_chunks import Records, Rejects, Values
 from lakehouse.ingestion.reading.typing.event_time import EventClock
@@ -27,13 +22,7 @@ from lakehouse.ingestion.reading.typing.typed_columns import (
     typed_column,
     without_nanoseconds,
 )
-from lakehouse.ingestion.source import (
-    EVENT_TS,
-    LANDING_FILE,
-    LANDING_LINE,
-    Column,
-    Source,
-)
+from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Column, Source
 
 _INSTANT = pa.timestamp("us", "UTC")
 _SHOWN = 200

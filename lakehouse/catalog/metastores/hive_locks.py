@@ -27,8 +27,8 @@ from hive_metastore.ttypes import (
 )
 
 from lakehouse.catalog.commit_outcome import after_the_swap
-from lakehouse.catalog.hive.metastore import Metastore
-from lakehouse.catalog.metastore_namespaces import Refusal
+from lakehouse.catalog.metastores.metastore import Metastore
+from lakehouse.catalog.metastores.metastore_catalog import Refusal
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, StorageError
 from lakehouse.spec.identifier import Identifier

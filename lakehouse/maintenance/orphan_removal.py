@@ -22,11 +22,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_journal
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
-from lakehouse.maintenance.reachability.neighbours import (
-    KnownTables,
-    Neighbours,
-    find_neighbours,
-)
+from lakehouse.maintenance.reachability.neighbours import KnownTables, Neighbours, find_neighbours
 from lakehouse.maintenance.reachability.reachable_files import reachable_keys
 from lakehouse.maintenance.shown_plan import (
     Progress,

@@ -30,7 +30,7 @@ from thrift.Thrift import TApplicationException, TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
-from lakehouse.catalog.metastore_namespaces import (
+from lakehouse.catalog.metastores.metastore_catalog import (
     Missing,
     NotAllowed,
     Refusal,

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from pyiceberg.types import (
-    DecimalType,
-    FixedType,
-    IcebergType,
-    ListType,
-    MapType,
-    StructType,
-)
+from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, StructType
 
 _NAMES = {
     **{name: name for name in ("boolean", "int", "float", "double", "date", "string", "binary")},

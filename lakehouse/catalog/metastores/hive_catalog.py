@@ -16,13 +16,12 @@ from typing import Any
 from hive_metastore.ttypes import Database as HiveDatabase
 from hive_metastore.ttypes import EnvironmentContext, PrincipalType
 
-from lakehouse.catalog.hive.hive_locks import HeldLock, HiveLocks
-from lakehouse.catalog.hive.hive_tables import hive_table
-from lakehouse.catalog.hive.metastore import Metastore
 from lakehouse.catalog.metadata_files import Described
-from lakehouse.catalog.metastore_catalog import MetastoreCatalog
-from lakehouse.catalog.metastore_namespaces import Database, Missing
-from lakehouse.catalog.metastore_pointers import LOCATION, KeptTable, MetastorePointers
+from lakehouse.catalog.metastores.hive_locks import HeldLock, HiveLocks
+from lakehouse.catalog.metastores.hive_tables import hive_table
+from lakehouse.catalog.metastores.metastore import Metastore
+from lakehouse.catalog.metastores.metastore_catalog import Database, MetastoreCatalog, Missing
+from lakehouse.catalog.metastores.metastore_pointers import LOCATION, KeptTable, MetastorePointers
 from lakehouse.catalog.pointers import TABLE, VIEW, Kind, PointerMove
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError

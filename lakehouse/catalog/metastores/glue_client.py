@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lakehouse.catalog.metastore_namespaces import Missing, Overtaken, Refusal, Taken
+from lakehouse.catalog.metastores.metastore_catalog import Missing, Overtaken, Refusal, Taken
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, StorageError

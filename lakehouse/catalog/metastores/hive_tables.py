@@ -13,9 +13,9 @@ import orjson
 from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 from pyiceberg.schema import Schema
 
-from lakehouse.catalog.hive_types import hive_type
 from lakehouse.catalog.metadata_files import Described
-from lakehouse.catalog.metastore_pointers import LOCATION, PREVIOUS, TYPE, TYPES
+from lakehouse.catalog.metastores.hive_types import hive_type
+from lakehouse.catalog.metastores.metastore_pointers import LOCATION, PREVIOUS, TYPE, TYPES
 from lakehouse.catalog.pointers import TABLE, Kind, PointerMove
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import sort_order_to_json, spec_to_json

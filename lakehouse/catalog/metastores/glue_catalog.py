@@ -12,12 +12,18 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from lakehouse.catalog.glue.glue_client import GlueClient
-from lakehouse.catalog.hive_types import hive_type
 from lakehouse.catalog.metadata_files import Described
-from lakehouse.catalog.metastore_catalog import MetastoreCatalog
-from lakehouse.catalog.metastore_namespaces import Database, Missing, NotAllowed, Overtaken, Refusal
-from lakehouse.catalog.metastore_pointers import (
+from lakehouse.catalog.metastores.glue_client import GlueClient
+from lakehouse.catalog.metastores.hive_types import hive_type
+from lakehouse.catalog.metastores.metastore_catalog import (
+    Database,
+    MetastoreCatalog,
+    Missing,
+    NotAllowed,
+    Overtaken,
+    Refusal,
+)
+from lakehouse.catalog.metastores.metastore_pointers import (
     LOCATION,
     PREVIOUS,
     TYPE,

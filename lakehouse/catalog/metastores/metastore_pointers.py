@@ -16,7 +16,7 @@ from typing import Any
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import Described, read_metadata, read_view
-from lakehouse.catalog.metastore_namespaces import (
+from lakehouse.catalog.metastores.metastore_catalog import (
     Databases,
     Missing,
     Overtaken,

@@ -1,1 +1,0 @@
-"""A catalog in the Glue Data Catalog of AWS."""

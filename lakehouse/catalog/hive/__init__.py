@@ -1,1 +1,0 @@
-"""A catalog in a Hive Metastore."""

@@ -1,1 +1,0 @@
-"""Avro data files: records become columns."""

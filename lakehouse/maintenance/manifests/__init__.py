@@ -1,1 +1,0 @@
-"""Manifests rewritten, and columnar manifests for those that lack one."""

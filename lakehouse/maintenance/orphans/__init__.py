@@ -1,1 +1,0 @@
-"""Files under a table's location that no metadata reaches."""
