@@ -128,21 +128,6 @@ class Backup(Report):
             numbers = ", ".join(map(str, self.pruned))
             yield "deleted", f"{numbers}, with {human_bytes(self.pruned_bytes)}"
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "folder": self.folder,
-            "number": self.number,
-            "tables": list(self.tables),
-            "views": list(self.views),
-            "files": self.files,
-            "bytes": self.bytes,
-            "copied_files": self.copied_files,
-            "copied_bytes": self.copied_bytes,
-            "unsettled": list(self.unsettled),
-            "pruned": list(self.pruned),
-            "pruned_bytes": self.pruned_bytes,
-        }
-
 
 @dataclass(frozen=True)
 class Restoration(Report):
@@ -185,18 +170,6 @@ class Restoration(Report):
         return (
             listing(["table", "location"], list(self.restored.items())) if self.restored else None
         )
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "folder": self.folder,
-            "number": self.number,
-            "warehouse": self.warehouse,
-            "restored": dict(self.restored),
-            "kept": list(self.kept),
-            "files": self.files,
-            "copied_files": self.copied_files,
-            "dry_run": self.dry_run,
-        }
 
 
 def backup(

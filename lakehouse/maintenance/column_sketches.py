@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import mmh3
 import numpy as np
@@ -54,20 +55,10 @@ class StatisticsPlan(Report):
     files: int
     rows: int
     bytes: int
+    action_name: ClassVar[str] = "analyze"
 
     def title(self) -> str:
         return f"Count distinct values of {self.identifier}"
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": str(self.identifier),
-            "action": "analyze",
-            "snapshot_id": self.snapshot_id,
-            "columns": list(self.columns),
-            "files": self.files,
-            "rows": self.rows,
-            "bytes": self.bytes,
-        }
 
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "snapshot", str(self.snapshot_id)

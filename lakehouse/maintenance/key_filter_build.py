@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from pyiceberg.schema import Schema
@@ -56,20 +57,10 @@ class KeyFilterPlan(Report):
     files: int
     files_read: int
     rows_read: int
+    action_name: ClassVar[str] = "analyze-keys"
 
     def title(self) -> str:
         return f"Key filters of {self.identifier}"
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": str(self.identifier),
-            "action": "analyze-keys",
-            "snapshot_id": self.snapshot_id,
-            "columns": list(self.columns),
-            "files": self.files,
-            "files_read": self.files_read,
-            "rows_read": self.rows_read,
-        }
 
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "snapshot", str(self.snapshot_id)
@@ -91,8 +82,8 @@ class KeyFilterResult(KeyFilterPlan):
     bytes: int
 
     def to_dict(self) -> dict[str, object]:
-        document = {"statistics_file": self.location, "bytes": self.bytes}
-        return {**KeyFilterPlan.to_dict(self), **document}
+        document = KeyFilterPlan.to_dict(self)
+        return {"statistics_file": document.pop("location"), **document}
 
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "snapshot", str(self.snapshot_id)

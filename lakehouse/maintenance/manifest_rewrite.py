@@ -134,15 +134,6 @@ class ManifestRewriteResult(Report):
     def title(self) -> str:
         return f"Rewrote manifests of {self.identifier}"
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": str(self.identifier),
-            "snapshot_id": self.snapshot_id,
-            "replaced_manifests": self.replaced_manifests,
-            "added_manifests": self.added_manifests,
-            "kept_manifests": self.kept_manifests,
-        }
-
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "manifests replaced", self.replaced_manifests
         yield "manifests added", self.added_manifests
@@ -384,13 +375,6 @@ class ColumnarResult(Report):
 
     def title(self) -> str:
         return f"Wrote columnar manifests of {self.identifier}"
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": str(self.identifier),
-            "snapshot_id": self.snapshot_id,
-            "written": self.written,
-        }
 
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "columnar manifests written", self.written

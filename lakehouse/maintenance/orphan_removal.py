@@ -170,20 +170,6 @@ class OrphanResult(Report):
     def title(self) -> str:
         return f"Removed orphan files of {self.identifier}"
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": str(self.identifier),
-            "moved_files": self.moved_files,
-            "moved_bytes": self.moved_bytes,
-            "deleted_files": self.deleted_files,
-            "deleted_bytes": self.deleted_bytes,
-            "purged_files": self.purged_files,
-            "purged_bytes": self.purged_bytes,
-            "restored_files": self.restored_files,
-            "spared": self.spared,
-            "trash_location": self.trash_location,
-        }
-
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "moved to the trash", f"{self.moved_files} files, {human_bytes(self.moved_bytes)}"
         if self.deleted_files:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,18 +56,10 @@ class PartitionStatisticsPlan(Report):
     snapshot_id: int
     manifests: int
     bytes: int
+    action_name: ClassVar[str] = "analyze-partitions"
 
     def title(self) -> str:
         return f"Count partitions of {self.identifier}"
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": str(self.identifier),
-            "action": "analyze-partitions",
-            "snapshot_id": self.snapshot_id,
-            "manifests": self.manifests,
-            "bytes": self.bytes,
-        }
 
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "snapshot", str(self.snapshot_id)

@@ -66,15 +66,6 @@ class Relocation(Report):
         """The tables, with what they named."""
         return listing(["table", "from"], list(self.moved.items())) if self.moved else None
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "warehouse": self.warehouse,
-            "moved": dict(self.moved),
-            "kept": list(self.kept),
-            "files": self.files,
-            "dry_run": self.dry_run,
-        }
-
 
 def relocate(
     catalog: Catalog,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import orjson
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from lakehouse.spec.identifier import Identifier
 
 Progress = Callable[[str, int, int], None]
 """Called as `progress(stage, done, total)` during an execution; each stage counts in its unit."""
@@ -53,13 +57,28 @@ def gauge(part: float, whole: float) -> str:
 class Report(ABC):
     """A value to show: `rich.print(report)` for people, `report.to_json()` for programs."""
 
+    action_name: ClassVar[str] = ""
+    """What the JSON of a plan says that it is of."""
+
     @abstractmethod
     def title(self) -> str:
         """One line: what this is, of which table."""
 
-    @abstractmethod
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON-able data: all facts, no formatting. 64-bit ids stay integers."""
+        """Plain JSON-able data: all facts, no formatting. 64-bit ids stay integers.
+
+        By default the fields of a dataclass by their names, its identifier as `table`.
+        """
+        document: dict[str, object] = {"action": self.action_name} if self.action_name else {}
+        for field in dataclasses.fields(cast("Any", self)):
+            value = getattr(self, field.name)
+            if isinstance(value, Identifier):
+                document["table"] = str(value)
+            elif isinstance(value, tuple):
+                document[field.name] = list(value)
+            else:
+                document[field.name] = dict(value) if isinstance(value, Mapping) else value
+        return document
 
     @abstractmethod
     def facts(self) -> Iterable[tuple[str, object]]:

@@ -60,16 +60,6 @@ class StagedTable(Report):
         yield "manifests", self.rewritten_manifests
         yield "delete files", self.rewritten_delete_files
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": self.table,
-            "latest_version": self.latest_version,
-            "staging_location": self.staging_location,
-            "file_list_location": self.file_list_location,
-            "rewritten_manifests": self.rewritten_manifests,
-            "rewritten_delete_files": self.rewritten_delete_files,
-        }
-
 
 def rewrite_table_path(
     catalog: Catalog,

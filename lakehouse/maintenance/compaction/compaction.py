@@ -74,18 +74,6 @@ class CompactionResult(Report):
     def title(self) -> str:
         return f"Compacted {self.identifier}"
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "table": str(self.identifier),
-            "snapshot_ids": list(self.snapshot_ids),
-            "rewritten_files": self.rewritten_files,
-            "added_files": self.added_files,
-            "rewritten_bytes": self.rewritten_bytes,
-            "added_bytes": self.added_bytes,
-            "removed_delete_files": self.removed_delete_files,
-            "stopped": self.stopped,
-        }
-
     def facts(self) -> Iterable[tuple[str, object]]:
         yield "files rewritten", self.rewritten_files
         yield "files added", self.added_files

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
+from lakehouse.maintenance.key_filter_build import KeyFilterPlan, KeyFilterResult
+from lakehouse.maintenance.relocation import Relocation
 from lakehouse.maintenance.shown_plan import Report, gauge, human_bytes, human_ms, listing
+from lakehouse.spec.identifier import Identifier
 
 
 def shown(renderable):
@@ -80,3 +83,31 @@ def test_a_report_prints_itself_and_is_json():
     assert "True" in text
     assert "[bold]" in text
     assert json.loads(Example().to_json()) == {"snapshot_id": 9007199254740993, "by_id": {"1": "a"}}
+
+
+TABLE = Identifier(("raw",), "events")
+OF_ONE_SNAPSHOT = {"identifier": TABLE, "snapshot_id": 7, "columns": ("id", "day"), "files": 2}
+
+
+@pytest.mark.parametrize(
+    ("report", "document"),
+    [
+        (
+            KeyFilterPlan(**OF_ONE_SNAPSHOT, files_read=1, rows_read=3),
+            '{"table":"raw.events","action":"analyze-keys","snapshot_id":7,"columns":["id","day"],'
+            '"files":2,"files_read":1,"rows_read":3}',
+        ),
+        (
+            KeyFilterResult(**OF_ONE_SNAPSHOT, files_read=1, rows_read=3, location="a", bytes=4),
+            '{"table":"raw.events","action":"analyze-keys","snapshot_id":7,"columns":["id","day"],'
+            '"files":2,"files_read":1,"rows_read":3,"statistics_file":"a","bytes":4}',
+        ),
+        (
+            Relocation("/lake", {"raw.events": "v2"}, ("raw.old",), files=3, dry_run=True),
+            '{"warehouse":"/lake","moved":{"raw.events":"v2"},"kept":["raw.old"],"files":3,'
+            '"dry_run":true}',
+        ),
+    ],
+)
+def test_json_has_the_fields_that_programs_read(report, document):
+    assert json.loads(report.to_json()) == report.to_dict() == json.loads(document)
