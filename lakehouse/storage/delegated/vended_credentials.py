@@ -10,7 +10,6 @@ Iceberg's own clients use: `s3.access-key-id`, `s3.secret-access-key`, `s3.sessi
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,11 +129,9 @@ class VendedCredentials:
         with self._lock:
             if self._environment.now_ms() < self._renew_ms:
                 return
-            # what sends requests takes a while to import, and most storages have keys
-            renewal = importlib.import_module("lakehouse.storage.delegated.credential_renewal")
             endpoint = self._properties[REFRESH_ENDPOINT]
             try:
-                document = _loaded(renewal.renewed_credentials(self._properties, endpoint))
+                document = _loaded(renewed_credentials(self._properties, endpoint))
                 listed = require_object(document, "credentials").get(STORAGE_CREDENTIALS)
                 self._all = credentials_from_json(listed, STORAGE_CREDENTIALS)
             except StorageError as error:
@@ -182,3 +179,23 @@ def _loaded(text: str) -> Any:
     except orjson.JSONDecodeError as error:
         # the text holds secrets
         raise CorruptMetadataError(f"{STORAGE_CREDENTIALS} is no JSON.") from error
+
+
+def renewed_credentials(properties: Mapping[str, str], endpoint: str) -> str:
+    """The answer, JSON, of the catalog's server (REST catalog: loadCredentials).
+
+    Args:
+        properties: of the storage: `uri` and the login of the catalog, `token` of the table.
+        endpoint: an address, or a path below `uri`.
+
+    Raises StorageError, ForbiddenError.
+    """
+    # what sends requests takes a while to import, and most storages have keys
+    from lakehouse.rest.http_client import shared_client  # noqa: PLC0415
+    from lakehouse.rest.refusals import CATALOG, refusal  # noqa: PLC0415
+
+    client = shared_client(properties["uri"], properties)
+    answer = client.send("GET", endpoint, token=properties.get("token"))
+    if answer.status_code >= 300:
+        raise refusal(answer, "credentials", CATALOG)
+    return answer.text

@@ -28,7 +28,7 @@ from lakehouse.storage import (
     bucket_clients,
     storage_for,
 )
-from lakehouse.storage.delegated import credential_renewal
+from lakehouse.storage.delegated import vended_credentials
 from lakehouse.storage.local import PosixDisk
 from tests.faulty_storage import Fault, FaultyStorage
 from tests.servers import clouds
@@ -336,7 +336,7 @@ def test_handed_out_credentials_of_azure_and_google_are_renewed(
         asked.append(endpoint)
         return listed(2000).decode()
 
-    monkeypatch.setattr(credential_renewal, "renewed_credentials", again)
+    monkeypatch.setattr(vended_credentials, "renewed_credentials", again)
     providers = []
 
     def connect(*told):
