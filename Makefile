@@ -148,10 +148,12 @@ conformance-rest-client: .venv/installed ## Our client on Iceberg's REST catalog
 conformance-nessie: .venv/installed ## Our client on Nessie's server, with S3 (Maven: 245 MB)
 	$(UV) run --frozen --no-sync --with "s3fs>=2025,<2027" python -m tests.conformance.nessie
 
-matrix: .venv/installed ## What engines of others read of our tables, each cell run: docs/engines.md
+matrix: .venv/installed ## What engines of others read of our tables: docs/engines.md (three need Java, Maven: 820 MB)
 	$(UV) venv -q --allow-existing .tools/engines
 	$(UV) pip install -q --python .tools/engines chdb "pyiceberg[pyarrow,pyiceberg-core,datafusion]==0.12.*" \
-		"pysail==0.7.*" "pyspark[connect]==4.1.*"
+		"pysail==0.7.*" "pyspark[connect]==4.1.*" "trino<1"
+	if command -v mvn > /dev/null; then mvn -q -B -f tests/conformance/engines/pom.xml \
+		dependency:copy-dependencies dependency:unpack -DoutputDirectory=$(CURDIR)/.tools/engine-jars; fi
 	$(RUN) python -m tests.conformance.engine_matrix --write
 
 # Both on the Spark that Iceberg has a runtime for.

