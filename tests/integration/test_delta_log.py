@@ -295,19 +295,19 @@ class History:
     def check_versions(self):
         """Each version that has its snapshot yet, as of that snapshot."""
         versions = log_of(self.table).versions()
-        assert [one.version for one in versions] == list(range(len(versions)))
-        times = [one.timestamp_ms for one in versions]
+        assert [version.version for version in versions] == list(range(len(versions)))
+        times = [version.timestamp_ms for version in versions]
         assert times == sorted(times)
-        firsts = {one.snapshot_id: one.version for one in reversed(versions)}
-        for one in self.chance.sample(versions, min(5, len(versions))):
-            snapshot_id = one.snapshot_id
+        firsts = {version.snapshot_id: version.version for version in reversed(versions)}
+        for version in self.chance.sample(versions, min(5, len(versions))):
+            snapshot_id = version.snapshot_id
             if snapshot_id is None or not self.table.metadata.snapshot_or_none(snapshot_id):
                 continue
-            found = by_delta_rs(self.table, one.version)
+            shown = by_delta_rs(self.table, version.version)
             rows = plain(self.table.scan(snapshot_id=snapshot_id).to_arrow())
-            if found and one.version != firsts[snapshot_id]:  # the schema was changed since
-                rows = [{name: row.get(name) for name in found[0]} for row in rows]
-            assert found == rows, one
+            if shown and version.version != firsts[snapshot_id]:  # the schema was changed since
+                rows = [{name: row.get(name) for name in shown[0]} for row in rows]
+            assert shown == rows, version
 
 
 def run(folder, seed, steps=12):
