@@ -28,7 +28,7 @@ from lakehouse.ingestion.workplace import Workplace
 from lakehouse.lake import load_catalog
 from lakehouse.spark import build_session
 
-TARGETS = {"json": 2.0, "csv": 2.0, "parquet": 2.5}
+TARGETS = {"json": 1.2, "csv": 2.0, "parquet": 2.5}
 TYPES = {"bigint": "long", "timestamp": "timestamptz"}
 FIRST_DAY, TODAY = date(2026, 1, 1), date(2026, 12, 31)
 

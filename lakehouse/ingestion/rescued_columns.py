@@ -13,8 +13,7 @@ from pyiceberg.expressions import And, NotNull
 
 from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.ingestion.drift import redeclared
-from lakehouse.ingestion.reading.formats.json_lines import exact_json
-from lakehouse.ingestion.reading.formats.json_text import rest_json
+from lakehouse.ingestion.reading.formats.json_text import exact_json, rest_json
 from lakehouse.ingestion.reading.landing_file import format_of
 from lakehouse.ingestion.reading.typing.spelled_text import SpelledText
 from lakehouse.ingestion.reading.typing.typed_columns import (

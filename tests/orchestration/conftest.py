@@ -11,11 +11,13 @@ from datetime import date
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
 
 from lakehouse.ingestion.ingest import IndexOutcome, IngestOutcome, index_landing, ingest_days
 from lakehouse.ingestion.ingest_plan import Mode, combined
 from lakehouse.ingestion.landing_ledger import LedgerRow
+from lakehouse.ingestion.reading.formats.record_chunks import Values, python_values
 from lakehouse.ingestion.source import Column, Engine, EventTime, Source
 from lakehouse.ingestion.source_tables import read_ledger
 from lakehouse.ingestion.stamp import RunStamp
@@ -43,6 +45,11 @@ EVENTS = Source(
     max_line_bytes=1 << 20,
 )
 _run_numbers = itertools.count(1)
+
+
+def listed(values: Values) -> list[object]:
+    """The values of a column of records."""
+    return python_values(values) if isinstance(values, pa.Array) else values
 
 
 def june(first: int, last: int | None = None) -> list[date]:

@@ -25,7 +25,7 @@ from lakehouse.ingestion.reading.file_index import BeyondLimitsError, FileIndex
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
 from lakehouse.ingestion.reading.landing_file import count_lines, file_chunks
 from lakehouse.ingestion.reading.typing.event_time import EventClock
-from tests.orchestration.conftest import EVENTS, TODAY
+from tests.orchestration.conftest import EVENTS, TODAY, listed
 
 ROUNDS = int(os.environ.get("LAKEHOUSE_FUZZ_ROUNDS", "300"))
 SOURCE = replace(EVENTS, columns=(), max_line_bytes=2_000)
@@ -134,9 +134,9 @@ def assert_json(data: bytes, chunks: list[Chunk]) -> None:
     found: dict[int, dict[str, object]] = {}
     for chunk in chunks:
         if chunk.records is not None:
-            names = list(chunk.records.fields())
+            columns = {n: listed(chunk.records.column(n)) for n in chunk.records.fields()}
             for at, number in enumerate(chunk.records.lines):
-                found[number] = {name: chunk.records.column(name)[at] for name in names}
+                found[number] = {name: values[at] for name, values in columns.items()}
     assert found.keys() == expected.keys()
     for number, value in found.items():
         kept = {name: one for name, one in value.items() if one is not None}

@@ -45,6 +45,7 @@ from lakehouse.ingestion.reading.typing.typed_columns import typed_column
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.ingestion.reading.typing.value_kinds import fits, inferred, kinds_of, promoted
 from lakehouse.ingestion.source import Column, EventTime, Source
+from tests.orchestration.conftest import listed
 
 TODAY = date(2026, 6, 30)
 EVENTS = Source(
@@ -381,7 +382,7 @@ def test_objects_over_several_lines_are_those_of_lines(between: str, indent) -> 
         data = between.join(texts).encode()
         ids, reasons = list[int](), list[str]()
         for chunk in chunks_of(data)[0]:
-            ids += [] if chunk.records is None else chunk.records.column("id")
+            ids += [] if chunk.records is None else listed(chunk.records.column("id"))
             reasons += chunk.rejects.reasons
         return ids, reasons
 
@@ -441,7 +442,7 @@ def test_firehose_files_are_read() -> None:
         ids = list[int]()
         for chunk in chunks_of(data)[0]:
             assert not chunk.rejects
-            ids += chunk.records.column("id") if chunk.records else []
+            ids += listed(chunk.records.column("id")) if chunk.records else []
         assert ids == [*range(5000)]
 
 

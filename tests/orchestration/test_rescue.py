@@ -20,7 +20,7 @@ from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.ingestion.drift import Drift
 from lakehouse.ingestion.ingest import ingest_days
 from lakehouse.ingestion.reading.file_index import FileIndex
-from lakehouse.ingestion.reading.formats.json_lines import inexact_lines
+from lakehouse.ingestion.reading.formats.json_text import inexact_lines
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.event_time import EventClock
 from lakehouse.ingestion.reading.typing.typed_rows import RowTyper
@@ -63,7 +63,7 @@ def read(data: bytes, source: Source, path: str) -> tuple[list[dict], Counter[st
             batch = typer.rows(chunk.records, path, list(index.lines), Counter(), rejects)
             rows += [] if batch is None else batch.to_pylist()
         reasons.update(rejects.reasons)
-    return rows, reasons
+    return sorted(rows, key=lambda row: row["landing_line"]), reasons
 
 
 VALUES = ["1", "-7", "1.5", '"12"', '"x"', "null", "true", "[1,{\"a\":0.12345678901234567890}]",

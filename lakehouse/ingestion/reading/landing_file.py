@@ -28,10 +28,10 @@ from lakehouse.ingestion.reading.formats.json_lines import (
     MalformedElement,
     are_objects,
     elements_before_damage,
-    exact_json,
     json_chunks,
     object_lines,
 )
+from lakehouse.ingestion.reading.formats.json_text import exact_json
 from lakehouse.ingestion.reading.formats.line_blocks import BYTE_ORDER_MARK, LineReader
 from lakehouse.ingestion.reading.formats.parquet_rows import parquet_chunks
 from lakehouse.ingestion.reading.formats.record_chunks import (

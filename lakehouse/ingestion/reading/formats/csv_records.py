@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import count
 
@@ -18,10 +18,8 @@ from lakehouse.ingestion.reading.formats.line_blocks import LineBlock, LineReade
 from lakehouse.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
     Chunk,
+    ColumnRecords,
     Rejects,
-    Values,
-    strangers_of,
-    unknown_of,
 )
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -33,48 +31,6 @@ _EXCELS_DELIMITER = re.compile(r"sep=([^\r\n])\r?", re.IGNORECASE)
 _DEFAULT = ReadOptions()
 # lines are bounded already, and so are their fields
 csv.field_size_limit(1 << 30)
-
-
-class TextRecords:
-    """Columns of text; an empty field is null. See `Records`."""
-
-    untyped = True
-
-    def __init__(
-        self, lines: Sequence[int], columns: Mapping[str, pa.Array], texts: Sequence[bytes]
-    ) -> None:
-        self.lines = lines
-        self._columns, self._texts = columns, texts
-
-    def column(self, name: str) -> Values:
-        """A field of every record; null where it is missing."""
-        values = self._columns.get(name)
-        return pa.nulls(len(self.lines), pa.string()) if values is None else values
-
-    def fields(self) -> Mapping[str, Values]:
-        """Every field with its values."""
-        return self._columns
-
-    def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """Records with an unknown field: position -> the first such field."""
-        return strangers_of(self._columns, known)
-
-    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
-        """Fields that are not `known` and have a value, by the position of their record."""
-        return unknown_of(self._columns, known)
-
-    def only(self, positions: Sequence[int]) -> TextRecords:
-        """The records at these positions."""
-        where = pa.array(positions, pa.int64())
-        return TextRecords(
-            [self.lines[at] for at in positions],
-            {name: values.take(where) for name, values in self._columns.items()},
-            [self._texts[at] for at in positions],
-        )
-
-    def text(self, position: int) -> bytes:
-        """The source text of a record, or the record as JSON."""
-        return self._texts[position]
 
 
 def csv_chunks(
@@ -99,7 +55,7 @@ def header_delimiter(line: bytes, options: ReadOptions = _DEFAULT) -> str | None
     """The delimiter of a CSV file by its first line; None where that is no usable header."""
     reader = _CsvReader(len(line) + 1, options, ())
     try:
-        reader.read(LineBlock(1, [line], {}), 0, 1)
+        reader.read(LineBlock(1, line, {}), 0, 1)
     except UnreadableContentError:
         return None
     return reader.delimiter if reader.has_header else None
@@ -179,7 +135,7 @@ class _CsvReader:
 
     def _one_by_one(
         self, block: LineBlock, positions: range, rejects: Rejects
-    ) -> TextRecords | None:
+    ) -> ColumnRecords | None:
         numbers: list[int] = []
         rows: list[list[str]] = []
         texts: list[bytes] = []
@@ -200,7 +156,7 @@ class _CsvReader:
             name: self._nulled(pa.array([row[at] for row in rows], pa.string()))
             for at, name in enumerate(self._header)
         }
-        return TextRecords(numbers, columns, texts)
+        return ColumnRecords(numbers, columns, texts, untyped=True)
 
     def _line(
         self, line: bytes, number: int, too_long: int, rejects: Rejects, *, cut: bool
@@ -290,7 +246,7 @@ class _CsvReader:
 
     def _split(
         self, lines: list[bytes], numbers: Sequence[int], rejects: Rejects
-    ) -> TextRecords | None:
+    ) -> ColumnRecords | None:
         """Records of well-formed lines; those with another number of fields are rejected."""
         blank = [at for at, line in enumerate(lines) if not line] if b"" in lines else []
         for at in blank:
@@ -319,7 +275,8 @@ class _CsvReader:
             for name, column in zip(self._header, table.columns, strict=True)
         }
         texts = [nonblank[at] for at in good] if misfits else nonblank
-        return TextRecords([numbers[filled[at]] for at in good], columns, texts)
+        taken = [numbers[filled[at]] for at in good]
+        return ColumnRecords(taken, columns, texts, untyped=True)
 
 
 class _OpenRecord:

@@ -12,26 +12,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakehouse.ingestion.reading.content import UnreadableContentError, not_in_encoding
-from lakehouse.ingestion.reading.formats.json_text import check_depth, exact_float, shown_json
+from lakehouse.ingestion.reading.formats.json_text import exact_json, inexact_lines, shown_json
 from lakehouse.ingestion.reading.formats.line_blocks import BYTE_ORDER_MARK, LineBlock, LineReader
+from lakehouse.ingestion.reading.formats.plain_lines import FIRST_LINES, plain_lines
 from lakehouse.ingestion.reading.formats.record_chunks import CHUNK_ROWS, Chunk, Rejects, Values
 
-# What orjson may read as another number, where a value begins (a string may look like one):
-# integers beyond 64 bits, 16 digits around a point or before an exponent, and exponents at which
-# doubles have fewer digits.
-_LONG_NUMBER = (
-    r"(?:^|[\[:,\s])(?:-?\d{19}|-?\d{16,}[.eE]|-?\d+(?:\.\d+)?[eE]-\d{3}|-?(?:"
-    + "|".join(rf"\d{{{before}}}\.\d{{{16 - before}}}" for before in range(1, 16))
-    + "))"
-)
-_HAS_LONG_NUMBER = re.compile(_LONG_NUMBER.encode()).search
-_FRACTIONS_AND_LONG_INTEGERS = re.compile(
-    r"[\[:,\s](-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+|(?<=\d{19})))"
-).findall
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 # where an object ends that cannot be read: a line that begins with its bracket, or another one
@@ -134,19 +121,6 @@ def _columns(values: list[dict[str, object]]) -> dict[str, list[object]]:
         return {name: list(map(itemgetter(name), values)) for name in names}
     except KeyError:
         return {}
-
-
-def exact_json(text: bytes) -> object:
-    """The value of a JSON text, integers of any size and fractions of any length exact.
-
-    Raises:
-        ValueError: it is no JSON, is nested too deeply, or an integer has more than 4300 digits.
-    """
-    value: object = orjson.loads(text)
-    if not _HAS_LONG_NUMBER(text):
-        return value
-    check_depth(value)
-    return json.loads(text, parse_float=exact_float)
 
 
 @dataclass(frozen=True)
@@ -273,19 +247,25 @@ def _after_blanks(text: str, at: int) -> int:
 
 def json_chunks(lines: LineReader, encoding: str = "utf-8") -> Iterator[Chunk]:
     """The records of JSON lines, which were written in an encoding."""
+    first = FIRST_LINES  # one by one: they tell the fields in their order
     for block in lines:
-        for start in range(0, len(block.lines), CHUNK_ROWS):
-            yield _chunk(block, start, min(start + CHUNK_ROWS, len(block.lines)), encoding)
+        if first:
+            yield _chunk(block, range(len(block.lines))[:first], encoding)
+        plain, others = plain_lines(block, first)
+        first = 0
+        for records in plain:
+            yield Chunk(records, Rejects())
+        for start in range(0, len(others), CHUNK_ROWS):
+            yield _chunk(block, others[start : start + CHUNK_ROWS], encoding)
 
 
-def _chunk(block: LineBlock, start: int, end: int, encoding: str) -> Chunk:
-    texts = block.lines[start:end]
-    first = block.first + start
+def _chunk(block: LineBlock, positions: Sequence[int], encoding: str) -> Chunk:
+    texts = [block.lines[position] for position in positions]
     rejects = Rejects()
-    numbers: Sequence[int] = range(first, first + len(texts))
-    special = {position for position in block.lengths if start <= position < end}
-    if block.cut and end == len(block.lines):
-        special.add(end - 1)
+    numbers: Sequence[int] = [block.first + position for position in positions]
+    special = block.lengths.keys() & set(positions)
+    if block.cut and positions[-1] == len(block.lines) - 1:
+        special.add(positions[-1])
     values = None if special else _all_parsed(texts)
     if values is not None:
         records = None
@@ -296,7 +276,7 @@ def _chunk(block: LineBlock, start: int, end: int, encoding: str) -> Chunk:
             return Chunk(records, rejects)
         values = _read_again(values, texts, inexact)
     if values is None:
-        values, numbers, texts = _one_by_one(block, range(start, end), special, rejects, encoding)
+        values, numbers, texts = _one_by_one(block, positions, special, rejects, encoding)
     if set(map(type, values)) - {dict}:
         objects = [position for position, value in enumerate(values) if type(value) is dict]
         for position in sorted(set(range(len(values))) - set(objects)):
@@ -328,32 +308,12 @@ def _read_again(
     return [exact.get(position, value) for position, value in enumerate(values)]
 
 
-def inexact_lines(texts: list[bytes]) -> list[int]:
-    """Positions of the texts with a number that orjson reads as another one."""
-    # Arrow's RE2 is ten times as fast as Python's `re` here
-    long_numbers = pc.match_substring_regex(pa.array(texts, pa.large_binary()), _LONG_NUMBER)
-    positions: list[int] = pc.indices_nonzero(long_numbers).to_pylist()
-    if _are_kept(b"\n".join(texts[position] for position in positions)):
-        return []
-    return [position for position in positions if not _are_kept(texts[position])]
-
-
-def _are_kept(text: bytes) -> bool:
-    """Whether the long numbers of a text are integers of 64 bits, or what their doubles say."""
-    return all(
-        repr(float(number)) == number or _is_kept(number)
-        for number in _FRACTIONS_AND_LONG_INTEGERS(" " + text.decode("latin-1"))
-    )
-
-
-def _is_kept(number: str) -> bool:
-    if number.lstrip("-").isdecimal():
-        return -(2**63) <= int(number) < 2**64
-    return type(exact_float(number)) is float
-
-
 def _one_by_one(
-    block: LineBlock, positions: range, special: set[int], rejects: Rejects, encoding: str
+    block: LineBlock,
+    positions: Sequence[int],
+    special: set[int],
+    rejects: Rejects,
+    encoding: str,
 ) -> tuple[list[object], list[int], list[bytes]]:
     values: list[object] = []
     numbers: list[int] = []

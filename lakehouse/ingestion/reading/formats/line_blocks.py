@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from lakehouse.ingestion.reading.content import UnreadableContentError
 
@@ -11,21 +12,26 @@ BLOCK_BYTES = 4 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LineBlock:
     """Consecutive lines.
 
     Attributes:
         first: number of the first.
-        lines: without their line ends; one that is too long is its beginning.
+        text: the lines, ended by all line ends but the last; one that is too long is its beginning.
         lengths: position -> bytes of a line that is too long.
         cut: whether the text was cut off within the last line.
     """
 
     first: int
-    lines: list[bytes]
+    text: bytes
     lengths: dict[int, int]
     cut: bool = False
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """Without their line ends."""
+        return self.text.split(b"\n")
 
 
 class LineReader:
@@ -60,7 +66,7 @@ class LineReader:
                 pieces, size = [], 0
         yield from self._complete(b"".join(pieces))
         if self._rest:
-            yield self._block([self._rest], self._dropped, cut=self.problem is not None)
+            yield self._block(self._rest, self._dropped, cut=self.problem is not None)
 
     def _read(self) -> Iterator[bytes]:
         try:
@@ -77,26 +83,30 @@ class LineReader:
         room = max(0, self._max - len(self._rest))
         first_end = text.find(b"\n")
         dropped = self._dropped + max(0, first_end - room)
-        lines = text[:end].split(b"\n")
-        lines[0] = self._rest + lines[0][:room] if self._rest or dropped else lines[0]
+        whole = text[:end]
+        if self._rest or dropped:
+            whole = b"".join((self._rest, text[: min(first_end, room)], text[first_end:end]))
         self._rest, self._dropped = b"", 0
         self._keep(text[end + 1 :])
-        yield self._block(lines, dropped)
+        yield self._block(whole, dropped)
 
     def _keep(self, text: bytes) -> None:
         room = max(0, self._max - len(self._rest))
         self._rest += text[:room]
         self._dropped += max(0, len(text) - room)
 
-    def _block(self, lines: list[bytes], first_dropped: int, *, cut: bool = False) -> LineBlock:
+    def _block(self, text: bytes, first_dropped: int, *, cut: bool = False) -> LineBlock:
         first = self.count + 1
-        self.count += len(lines)
-        if first == 1 and lines[0].startswith(BYTE_ORDER_MARK):
-            lines[0] = lines[0][len(BYTE_ORDER_MARK) :]
-        lengths = {0: len(lines[0]) + first_dropped} if first_dropped else {}
-        if max(map(len, lines)) > self._max:
-            for position, line in enumerate(lines):
-                if len(line) > self._max:
-                    lengths[position] = len(line)
-                    lines[position] = line[: self._max]
-        return LineBlock(first, lines, lengths, cut)
+        self.count += text.count(b"\n") + 1
+        if first == 1:
+            text = text.removeprefix(BYTE_ORDER_MARK)
+        lengths = {}
+        if first_dropped:
+            lengths[0] = len(text.partition(b"\n")[0]) + first_dropped
+        if len(text) > self._max:
+            lines = text.split(b"\n")
+            longer = {at: len(line) for at, line in enumerate(lines) if len(line) > self._max}
+            if longer:
+                lengths |= longer
+                text = b"\n".join(line[: self._max] for line in lines)
+        return LineBlock(first, text, lengths, cut)

@@ -15,76 +15,12 @@ from lakehouse.ingestion.reading.formats.json_text import shown_json
 from lakehouse.ingestion.reading.formats.record_chunks import (
     CHUNK_ROWS,
     Chunk,
+    ColumnRecords,
     Rejects,
-    Values,
-    strangers_of,
-    unknown_of,
 )
 
 # bytes that are not UTF-8, days out of Python's calendar, an unknown zone
 _UNUSABLE = (ValueError, OverflowError, KeyError)
-
-
-class ArrowRecords:
-    """Columns of an Arrow batch; see `Records`."""
-
-    untyped = False
-
-    def __init__(self, lines: Sequence[int], batch: pa.RecordBatch) -> None:
-        self.lines = lines
-        self._batch = batch
-        self._columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
-
-    def column(self, name: str) -> Values:
-        """A field of every record; null where it is missing."""
-        values = self._columns.get(name)
-        return pa.nulls(len(self.lines)) if values is None else values
-
-    def fields(self) -> Mapping[str, Values]:
-        """Every field with its values."""
-        return self._columns
-
-    def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """Records with an unknown field: position -> the first such field."""
-        return strangers_of(self._columns, known)
-
-    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
-        """Fields that are not `known` and have a value, by the position of their record."""
-        return unknown_of(self._columns, known)
-
-    def only(self, positions: Sequence[int]) -> ArrowRecords:
-        """The records at these positions."""
-        batch = self._batch.take(pa.array(positions, pa.int64()))
-        return ArrowRecords([self.lines[at] for at in positions], batch)
-
-    def text(self, position: int) -> bytes:
-        """The source text of a record, or the record as JSON."""
-        (row,) = self._batch.slice(position, 1).to_pylist()
-        return shown_json(row).encode()
-
-    def unusable(self) -> dict[int, str]:
-        """Records with a value that no column can have: position -> which, and why.
-
-        That is text that is not UTF-8, and days before the year 1 or after 9999.
-        """
-        reasons: dict[int, str] = {}
-        for name, values in self._columns.items():
-            if _is_usable(values):
-                continue
-            for position in range(len(values)):
-                try:
-                    values.slice(position, 1).to_pylist()
-                except _UNUSABLE as error:
-                    reasons.setdefault(position, f"{name}: {error}")
-        return reasons
-
-    def readable_text(self, position: int) -> bytes:
-        """A record as JSON, without the values that are unusable."""
-        row: dict[str, object] = {}
-        for name, values in self._columns.items():
-            with suppress(*_UNUSABLE):
-                (row[name],) = values.slice(position, 1).to_pylist()
-        return shown_json(row).encode()
 
 
 def parquet_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
@@ -110,23 +46,50 @@ def parquet_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
             _refuse_twins(field)
         for batch in file.iter_batches(batch_size=CHUNK_ROWS, use_threads=False):
             lines = range(number + 1, number + 1 + batch.num_rows)
-            yield _chunk(ArrowRecords(lines, _plain(batch, instants)))
+            yield _chunk(lines, _plain(batch, instants))
             number += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         detail = f"after row {number}: {str(error)[:500]}"
         raise UnreadableContentError("unreadable Parquet", detail) from error
 
 
-def _chunk(records: ArrowRecords) -> Chunk:
+def _chunk(lines: Sequence[int], columns: Mapping[str, pa.Array]) -> Chunk:
     """The records, but for those that have a value that no column can have."""
-    rejects, unusable = Rejects(), records.unusable()
+    records, rejects = ColumnRecords(lines, columns), Rejects()
+    unusable = _unusable(columns)
     if not unusable:
         return Chunk(records, rejects)
     for position, why in sorted(unusable.items()):
-        text = records.readable_text(position)
-        rejects.add(records.lines[position], "malformed Parquet", why, text)
-    usable = [position for position in range(len(records.lines)) if position not in unusable]
+        text = _readable_text(columns, position)
+        rejects.add(lines[position], "malformed Parquet", why, text)
+    usable = [position for position in range(len(lines)) if position not in unusable]
     return Chunk(records.only(usable) if usable else None, rejects)
+
+
+def _unusable(columns: Mapping[str, pa.Array]) -> dict[int, str]:
+    """Records with a value that no column can have: position -> which, and why.
+
+    That is text that is not UTF-8, and days before the year 1 or after 9999.
+    """
+    reasons: dict[int, str] = {}
+    for name, values in columns.items():
+        if _is_usable(values):
+            continue
+        for position in range(len(values)):
+            try:
+                values.slice(position, 1).to_pylist()
+            except _UNUSABLE as error:
+                reasons.setdefault(position, f"{name}: {error}")
+    return reasons
+
+
+def _readable_text(columns: Mapping[str, pa.Array], position: int) -> bytes:
+    """A record as JSON, without the values that are unusable."""
+    row: dict[str, object] = {}
+    for name, values in columns.items():
+        with suppress(*_UNUSABLE):
+            (row[name],) = values.slice(position, 1).to_pylist()
+    return shown_json(row).encode()
 
 
 def _is_usable(values: pa.Array) -> bool:
@@ -167,15 +130,13 @@ def _int96_columns(schema: pq.ParquetSchema) -> frozenset[str]:
     return frozenset(leaf.path for leaf in leaves if leaf.physical_type == "INT96")
 
 
-def _plain(batch: pa.RecordBatch, instants: frozenset[str]) -> pa.RecordBatch:
+def _plain(batch: pa.RecordBatch, instants: frozenset[str]) -> dict[str, pa.Array]:
     """Dictionary columns as their values, and instants in UTC: their zone may be unknown."""
-    columns = []
+    columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = _plain_values(column)
-        if name in instants:
-            values = values.cast(pa.timestamp("us", "UTC"))
-        columns.append(values)
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        columns[name] = values.cast(pa.timestamp("us", "UTC")) if name in instants else values
+    return columns
 
 
 def _plain_values(values: pa.Array) -> pa.Array:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from lakehouse.ingestion.reading.formats.json_text import shown_json
 
 # so few that Python's objects of a chunk stay in the processor's cache
 CHUNK_ROWS = 8_192
@@ -62,6 +64,81 @@ class Records(Protocol):
 
     def text(self, position: int) -> bytes:
         """A record as it came, or as JSON where its format is no text."""
+
+
+class ColumnRecords:
+    """Columns of Arrow; see `Records`.
+
+    Args:
+        lines: the line numbers of the records.
+        columns: by field, in order.
+        texts: the records as they came; None where their format is no text.
+        untyped: see `Records`.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[int],
+        columns: Mapping[str, pa.Array],
+        texts: Sequence[bytes] | pa.BinaryArray | None = None,
+        *,
+        untyped: bool = False,
+    ) -> None:
+        self.lines, self.untyped = lines, untyped
+        self._columns, self._texts = columns, texts
+
+    def column(self, name: str) -> Values:
+        """A field of every record; null where it is missing."""
+        values = self._columns.get(name)
+        if values is None:
+            return pa.nulls(len(self.lines), pa.string() if self.untyped else pa.null())
+        return values
+
+    def fields(self) -> Mapping[str, Values]:
+        """Every field with its values."""
+        return self._columns
+
+    def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
+        """Records with an unknown field: position -> the first such field."""
+        by_position: dict[int, str] = {}
+        for name, values in self._columns.items():
+            if name not in known and values.null_count < len(values):
+                for position in pc.indices_nonzero(values.is_valid()).to_pylist():
+                    by_position.setdefault(position, name)
+        return by_position
+
+    def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
+        """Fields that are not `known` and have a value, by the position of their record."""
+        by_position: dict[int, dict[str, object]] = {}
+        for name, values in self._columns.items():
+            if name not in known and values.null_count < len(values):
+                for position, value in enumerate(python_values(values)):
+                    if value is not None:
+                        by_position.setdefault(position, {})[name] = value
+        return by_position
+
+    def only(self, positions: Sequence[int]) -> Self:
+        """The records at these positions."""
+        where = pa.array(positions, pa.int64())
+        texts = self._texts
+        if isinstance(texts, pa.BinaryArray):
+            texts = texts.take(where)
+        elif texts is not None:
+            texts = [texts[at] for at in positions]
+        columns = {name: values.take(where) for name, values in self._columns.items()}
+        lines = [self.lines[at] for at in positions]
+        return type(self)(lines, columns, texts, untyped=self.untyped)
+
+    def text(self, position: int) -> bytes:
+        """The source text of a record, or the record as JSON."""
+        if self._texts is None:
+            row = {
+                name: values.slice(position, 1).to_pylist()[0]
+                for name, values in self._columns.items()
+            }
+            return shown_json(row).encode()
+        text = self._texts[position]
+        return text if isinstance(text, bytes) else text.as_py()
 
 
 class AliasedRecords:
@@ -149,29 +226,6 @@ def _has_values(values: Values) -> bool:
     if isinstance(values, pa.Array):
         return bool(values.null_count < len(values))
     return any(value is not None for value in values)
-
-
-def strangers_of(columns: Mapping[str, pa.Array], known: frozenset[str]) -> dict[int, str]:
-    """`Records.strangers` of whole columns."""
-    by_position: dict[int, str] = {}
-    for name, values in columns.items():
-        if name not in known and values.null_count < len(values):
-            for position in pc.indices_nonzero(values.is_valid()).to_pylist():
-                by_position.setdefault(position, name)
-    return by_position
-
-
-def unknown_of(
-    columns: Mapping[str, pa.Array], known: frozenset[str]
-) -> dict[int, dict[str, object]]:
-    """`Records.unknown` of whole columns."""
-    by_position: dict[int, dict[str, object]] = {}
-    for name, values in columns.items():
-        if name not in known and values.null_count < len(values):
-            for position, value in enumerate(python_values(values)):
-                if value is not None:
-                    by_position.setdefault(position, {})[name] = value
-    return by_position
 
 
 def python_values(values: pa.Array) -> list[object]:

@@ -209,6 +209,9 @@ def _decimal_pattern(column_type: str) -> str | None:
 def _from_arrow(values: pa.Array, column_type: str) -> pa.Array | None:
     wanted, kind = arrow_type(column_type), values.type
     decimal, have = _DECIMAL.fullmatch(column_type), kind
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if texts and (decimal or column_type in _CERTAIN_TIMES):
+        return certain_texts(values, column_type)
     if decimal:
         room = pa.types.is_decimal(have) and (
             have.scale <= wanted.scale
@@ -252,7 +255,7 @@ _SAME: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "boolean": (pa.types.is_boolean,),
     "int": (pa.types.is_integer,),
     "long": (pa.types.is_integer,),
-    "double": (pa.types.is_float32, pa.types.is_float64),
+    "double": (pa.types.is_float32, pa.types.is_float64, pa.types.is_integer),
     "float": (pa.types.is_float32,),
     "string": (pa.types.is_string, pa.types.is_large_string),
     "date": (pa.types.is_date32,),
