@@ -50,7 +50,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "tune": ("--rows", "20000", "--files", "20", "--repeat", "1", "--no-grid"),
     "week": ("--days", "0.3", "--every", "40"),
     "month": ("--days", "3"),
-    "sensor_tick": ("--files", "1000"),
+    "growth": ("--sizes", "1", "--repeat", "1"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
     "spark_s3": ("--rows", "200000", "--days", "3", "--repeat", "1"),
@@ -288,15 +288,17 @@ def week(results: dict[str, Any]) -> Iterator[Ratio]:
         )
 
 
-def sensor_tick(results: dict[str, Any]) -> Iterator[Ratio]:
-    for row in results["rows"]:
-        if "objects" in row:
-            ours, objects = row["one_new"], row["objects"]
-            case = f"{row['files']:,} files in {ours['processor_s']} s, {ours['memory_mb']:,} MB"
-            times = objects["processor_s"] / ours["processor_s"]
-            yield Ratio(case, "an object for each file", times, "processor time")
-            times = objects["memory_mb"] / max(1, ours["memory_mb"])
-            yield Ratio(case, "an object for each file", times, "memory")
+def growth(results: dict[str, Any]) -> Iterator[Ratio]:
+    small, *_, large = sorted(map(int, results["sizes"]))
+    before, after = (results["sizes"][str(size)]["costs"] for size in (small, large))
+    for name, costs in after.items():
+        case = f"{name}: {large // small} x what is there"
+        yield Ratio(
+            case,
+            "growing with it",
+            large / small * before[name]["again"] / costs["again"],
+            "processor time",
+        )
 
 
 def rest(results: dict[str, Any]) -> Iterator[Ratio]:
@@ -384,7 +386,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "tune": tune,
     "week": week,
     "month": month,
-    "sensor_tick": sensor_tick,
+    "growth": growth,
     "spark_read": spark,
     "spark_join": spark,
     "spark_merge": spark,
