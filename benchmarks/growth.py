@@ -12,6 +12,7 @@ sizes that are not asked for stay.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import datetime as dt
 import gzip
 import json
@@ -40,7 +41,7 @@ from dagster._core.remote_origin import InProcessCodeLocationOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
-from dagster_graphql.cli import execute_query
+from dagster_graphql.schema import create_schema
 
 from lakehouse.ingestion.landing_ledger import LEDGER_SCHEMA
 from lakehouse.ingestion.landing_listing import list_landing
@@ -405,10 +406,12 @@ def pages(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     )
     world.instance  # noqa: B018 - it names DAGSTER_HOME
     context = WorkspaceProcessContext(world.instance, InProcessWorkspaceLoadTarget(origin))
+    schema = create_schema()  # the web server makes it once
 
     def ask(query: str) -> None:
-        answer = execute_query(context, query)
-        assert "errors" not in answer, answer["errors"]
+        asked = schema.execute_async(query, context_value=context.create_request_context())
+        answer = asyncio.run(asked)
+        assert not answer.errors, answer.errors
 
     for name, query in PAGES.items():
         yield name, lambda query=query: ask(query)

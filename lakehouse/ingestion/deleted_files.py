@@ -10,7 +10,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 from lakehouse.ingestion.ingest_plan import IngestPlan
 from lakehouse.ingestion.landing_ledger import LedgerRow, landing_folder, ledger_to_arrow
 from lakehouse.ingestion.source import LANDING_FILE, Source
-from lakehouse.ingestion.source_tables import day_in, event_ts_in, ledger_table, read_ledger
+from lakehouse.ingestion.source_tables import day_in, event_ts_in, read_ledger
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse
 from lakehouse.table import Table
@@ -18,23 +18,25 @@ from lakehouse.table import Table
 PROBLEM = "deleted before all of it was ingested"
 
 
-def settle_deleted(lake: Lakehouse, source: Source, listing: pa.Table, stamp: RunStamp) -> Table:
-    """The ledger, after the rows of deleted files were settled: they have no lines to be taken.
+def settle_deleted(
+    lake: Lakehouse, source: Source, ledger: Table, listing: pa.Table, stamp: RunStamp
+) -> None:
+    """Settle the ledger's rows of deleted files: they have no lines to be taken.
 
     Rows that a run left in the tables before it died stay there, and are counted.
 
     Args:
         lake: the tables.
         source: whose ledger it is.
-        listing: what is in the landing folder now.
+        ledger: as it was before the folder was looked at.
+        listing: what is in the landing folder now, of the files with pending rows at least.
         stamp: the step that writes.
     """
-    ledger = ledger_table(lake, source)
     pending = ledger.scan(EqualTo(term="pending", value=True), [LANDING_FILE]).to_arrow()
     landed = listing.select([LANDING_FILE])
     gone = pending.join(landed, keys=LANDING_FILE, join_type="left anti")[LANDING_FILE].to_pylist()
     if not gone:
-        return ledger
+        return
     of_these = In(term=LANDING_FILE, literals=set(gone))
     rows = [
         _settled(lake, source, row) if row.pending else row for row in read_ledger(ledger, of_these)
@@ -45,7 +47,6 @@ def settle_deleted(lake: Lakehouse, source: Source, listing: pa.Table, stamp: Ru
         summary=stamp.summary(),
         commit_id=stamp.commit_id("deleted"),
     )
-    return ledger
 
 
 def missing_files(landing_root: str, source: Source, plan: IngestPlan) -> tuple[str, list[str]]:

@@ -59,6 +59,7 @@ from lakehouse.ingestion.source_tables import (
     day_in,
     event_ts_in,
     file_problems,
+    files_concerned,
     ledger_table,
     pending_days,
     quarantine_table,
@@ -255,9 +256,10 @@ def ingest_days(
         InvalidInputError: the ledger was made by another definition of the source, or what the
             definition says of the raw table cannot be.
     """
-    check_ledger(source, ledger_table(work.lake, source))
-    listing = list_landing(work.landing_root, source)
-    ledger = settle_deleted(work.lake, source, listing, work.stamp)
+    ledger = ledger_table(work.lake, source)
+    check_ledger(source, ledger)
+    listing = list_landing(work.landing_root, source, files_concerned(ledger, days))
+    settle_deleted(work.lake, source, ledger, listing, work.stamp)
     read_id = ledger.metadata.current_snapshot_id
     in_ledger = read_ledger(ledger, day_in(days)) if days else []
     landed = landed_among(listing, in_ledger)
@@ -315,7 +317,8 @@ def rows_at(
     """
     ledger = ledger_table(work.lake, source)
     in_ledger = read_ledger(ledger, day_in(days), snapshot_id=ledger_snapshot_id)
-    landed = landed_among(list_landing(work.landing_root, source), in_ledger)
+    named = {row.landing_file for row in in_ledger}
+    landed = landed_among(list_landing(work.landing_root, source, named), in_ledger)
     plan = plan_ingest(in_ledger, landed, days, "replace")
     if plan.missing:
         message, files = missing_files(work.landing_root, source, plan)

@@ -11,10 +11,11 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import translate
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,17 +43,25 @@ _JOINED_ROWS = 1 << 18
 _Facts = tuple[str, int, int, str | None]
 
 
-def list_landing(landing_root: str, source: Source) -> pa.Table:
+def list_landing(
+    landing_root: str, source: Source, named: Collection[str] | None = None
+) -> pa.Table:
     """The source's files, in no order, as `LANDED_SCHEMA` has them (see `LandingFile`).
 
     Hidden and temporary files (a path part that starts with `.` or `_`) are not looked at.
+
+    Args:
+        landing_root: where the landing folders are.
+        source: whose files they are.
+        named: paths of those that are wanted; others may be left out. On a disk they are looked at
+            one by one, on an object store the folder that holds all of them is listed.
 
     Raises:
         NoSuchFileError: the landing folder does not exist, or is empty on a store that has no
             folders.
     """
     folder = landing_folder(landing_root, source)
-    listing = list_folder(folder, source.pattern)
+    listing = list_folder(folder, source.pattern, named=named)
     if not listing.num_rows and not folder_exists(folder):
         raise NoSuchFileError(
             f"source {source.name!r}: landing folder {folder} does not exist; "
@@ -63,12 +72,19 @@ def list_landing(landing_root: str, source: Source) -> pa.Table:
 
 
 def list_folder(
-    folder: str, pattern: str, storage_properties: Mapping[str, str] | None = None
+    folder: str,
+    pattern: str,
+    storage_properties: Mapping[str, str] | None = None,
+    named: Collection[str] | None = None,
 ) -> pa.Table:
     """The files of any folder whose path below it matches a pattern (`fnmatch`), else as above."""
     storage = storage_for(folder, storage_properties or {})
     on_disk = path_on_disk(storage, folder)
-    files = _in_store(storage, folder) if on_disk is None else _on_disk(on_disk, "")
+    files: Iterable[_Facts]
+    if on_disk is None:
+        files = _in_store(storage, folder, "" if named is None else _common_folder(named))
+    else:
+        files = _on_disk(on_disk, "") if named is None else _named_on_disk(on_disk, named)
     wanted = re.compile(translate(pattern)).match
     return _table(facts for facts in files if not _is_hidden(facts[0]) and wanted(facts[0]))
 
@@ -137,20 +153,58 @@ def _gathered(ledger: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _table(files: Iterable[_Facts]) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     coming = iter(files)
-    while batch := list(islice(coming, _BATCH_ROWS)):
-        columns = zip(zip(*batch, strict=True), LANDED_SCHEMA.types, strict=True)
-        arrays = [pa.array(values, kind) for values, kind in columns]
-        batches.append(pa.record_batch(arrays, schema=LANDED_SCHEMA))
-    return pa.Table.from_batches(batches, LANDED_SCHEMA)
+    while True:
+        # tuples that are kept would have the garbage collector walk all objects again and again
+        columns: list[list[Any]] = [[] for _ in LANDED_SCHEMA]
+        add_path, add_size, add_time, add_refused = (column.append for column in columns)
+        for path, size, modified, refused in islice(coming, _BATCH_ROWS):
+            add_path(path)
+            add_size(size)
+            add_time(modified)
+            add_refused(refused)
+        if not columns[0]:
+            return pa.Table.from_batches(batches, LANDED_SCHEMA)
+        arrays = map(pa.array, columns, LANDED_SCHEMA.types)
+        batches.append(pa.record_batch([*arrays], schema=LANDED_SCHEMA))
 
 
 def _is_hidden(path: str) -> bool:
     return path.startswith((".", "_")) or "/." in path or "/_" in path
 
 
-def _in_store(storage: Storage, folder: str) -> Iterator[_Facts]:
-    for info in storage.list(folder):
+def _in_store(storage: Storage, folder: str, below: str) -> Iterator[_Facts]:
+    # a HEAD for each would not do: its times have no milliseconds, those of a listing may
+    for info in storage.list(f"{folder}/{below}".rstrip("/")):
         yield info.location[len(folder) :].lstrip("/"), info.size, info.modified_ms, None
+
+
+def _common_folder(paths: Iterable[str]) -> str:
+    return "/".join(os.path.commonprefix([path.split("/")[:-1] for path in paths]))
+
+
+def _named_on_disk(root: str, paths: Iterable[str]) -> Iterable[_Facts]:
+    """Plain files by their names; all files, if what one of these is takes a listing to tell."""
+    files: list[_Facts] = []
+    plain: set[str] = set()
+    real = os.path.realpath(root)
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        try:
+            facts = os.lstat(f"{root}/{path}")
+        except (FileNotFoundError, NotADirectoryError):
+            if "\\" in path:  # maybe bytes that are no UTF-8, see `_label`
+                return _on_disk(root, "")
+            continue
+        except (OSError, ValueError):
+            return _on_disk(root, "")
+        if folder not in plain:
+            if os.path.realpath(f"{root}/{folder}") != f"{real}/{folder}".rstrip("/"):
+                return _on_disk(root, "")
+            plain.add(folder)
+        if not stat.S_ISREG(facts.st_mode):
+            return _on_disk(root, "")
+        files.append((path, facts.st_size, facts.st_mtime_ns // 1_000_000, None))
+    return files
 
 
 def _on_disk(root: str, folder: str) -> Iterator[_Facts]:

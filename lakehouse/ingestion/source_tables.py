@@ -218,6 +218,13 @@ def read_ledger(
     return ledger_from_arrow(ledger.scan(where, snapshot_id=snapshot_id).to_arrow())
 
 
+def files_concerned(ledger: Table, days: Sequence[date]) -> set[str]:
+    """Files with lines of the days, and those of any day that wait."""
+    pending = EqualTo(term="pending", value=True)
+    where = Or(pending, day_in(days)) if days else pending
+    return set(ledger.scan(where, [LANDING_FILE]).to_arrow()[LANDING_FILE].to_pylist())
+
+
 def file_problems(ledger: Table) -> dict[str, str]:
     """Files of which something is wrong as a whole, and what."""
     return {

@@ -63,6 +63,8 @@ _DAYS_NUMBERS = dict.fromkeys(
     0,
 )
 _REASONS_SHOWN = 20
+# by default each run of the ledger would look up the versions of all days that ever landed
+_NO_DAY = dg.SpecificPartitionsPartitionMapping([])
 FILES_WHOLE = "files_whole"
 FEW_QUARANTINED = "few_quarantined"
 
@@ -164,7 +166,7 @@ class SourceAssets:
         @dg.asset(
             key=key,
             group_name="raw",
-            deps=[self.landing_key],
+            deps=[dg.AssetDep(self.landing_key, partition_mapping=_NO_DAY)],
             kinds=self._kinds,
             owners=list(source.owners),
             tags=dict(source.tags),

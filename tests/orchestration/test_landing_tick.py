@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from benchmarks.counting_storage import CountingStorage
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.errors import NoSuchFileError
-from lakehouse.ingestion import landing_listing
+from lakehouse.ingestion import ingest, landing_listing
 from lakehouse.ingestion.landing_ledger import LandingFile, LedgerRow, ledger_to_arrow
 from lakehouse.ingestion.landing_listing import digest, landed, landing_files, list_landing
 from lakehouse.ingestion.redefined_source import ledger_property
@@ -300,6 +301,126 @@ def test_a_run_makes_objects_of_what_it_works_on(
     assert outcome.by_day.keys() == set(june(15))
     assert outcome.by_day[june(15)[0]].rows == 2
     assert sum(objects.values()) < 30
+
+
+@pytest.mark.parametrize("count", [50, 1_000])
+def test_a_run_lists_the_landing_folder_once(
+    count: int, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Days are written of files that are looked at by their names: only what is new is looked for.
+
+    Varied: how many files of other days are known.
+    """
+    listed: list[int] = []
+    scandir = os.scandir
+
+    def counted(at: str | int) -> Iterator[os.DirEntry[str]]:
+        if isinstance(at, int):  # a folder that is open, as those of landing files are
+            listed.append(at)
+        return scandir(at)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    folder = landed_and_indexed(pipe.lake, Path(pipe.landing), count, pending=False)
+    pipe.land("new.jsonl.gz", [event(1, 15)])
+    pipe.index()
+    assert len(listed) == 1 + 7
+    assert pipe.ingest(june(15), "increment").counts.rows == 1
+    assert pipe.ingest(june(15)).counts.rows == 1
+    assert len(listed) == 1 + 7
+    folder.delete("0/000000.jsonl.gz")  # neither of this day nor pending
+    assert pipe.ingest(june(15)).counts.rows == 1
+    assert len(listed) == 1 + 7
+
+
+@pytest.mark.parametrize("engine", ["python"])
+def test_a_file_that_is_indexed_while_days_are_written_is_not_taken_for_deleted(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe.land("1.jsonl.gz", [event(1, 1)])
+    pipe.index()
+
+    def listed_before_another_lands(*arguments: object) -> pa.Table:
+        monkeypatch.undo()
+        listing = list_landing(*arguments)
+        pipe.land("2.jsonl.gz", [event(2, 2)])
+        pipe.index()
+        return listing
+
+    monkeypatch.setattr(ingest, "list_landing", listed_before_another_lands)
+    pipe.ingest(june(1))
+    assert [row.pending for row in pipe.ledger() if row.event_day] == [False, True]
+    pipe.ingest(june(2))
+    assert pipe.rows() == [(1,), (2,)]
+    pipe.assert_conserved(2)
+
+
+def test_a_store_is_asked_for_the_folder_of_the_named_files() -> None:
+    storage = CountingStorage()
+    keys = [f"{day}/{number}.jsonl" for day in june(1, 9) for number in range(3)]
+    for key in keys:
+        storage.write(f"memory://named/landing/events/{key}", b"xyz")
+    storage.forget()
+    below = f"{june(1)[0]}/"
+    there = landing_listing._in_store(storage, "memory://named/landing/events", below)
+    assert sorted(facts[0] for facts in there) == [key for key in keys if key.startswith(below)]
+    assert [request.size for request in storage.requests] == [3]
+
+
+def test_a_file_of_a_store_is_there_whatever_its_key() -> None:
+    root = f"memory://keys-{next(_numbers)}/landing"
+    keys = ["a/b/2.jsonl", "a/b/1.jsonl", "a/bc/1.jsonl", "a./b/1.jsonl", "1.jsonl"]
+    for key in keys:
+        storage_for(root).write(f"{root}/events/{key}", b"xyz")
+    for number in (1, 2):
+        for named in itertools.combinations(keys, number):
+            listed = landing_files(list_landing(root, replace(EVENTS, pattern="*"), named))
+            assert set(named) <= {file.path for file in listed}
+
+
+@given(
+    before=st.lists(files, max_size=10),
+    after=changes,
+    named=st.lists(paths, max_size=6, unique=True),
+    links=st.lists(st.tuples(st.sampled_from(FOLDERS), st.sampled_from(FOLDERS)), max_size=2),
+    pattern=st.sampled_from(["*", "*.jsonl", "a/*", "*[!z]"]),
+    scheme=st.sampled_from(["file", "memory"]),
+)
+def test_named_files_are_what_a_listing_says_of_them(
+    before: list[Version],
+    after: list[tuple[str, ...]],
+    named: list[str],
+    links: list[tuple[str, str]],
+    pattern: str,
+    scheme: str,
+) -> None:
+    """Also below links, where files are that no listing shows, and under names it escapes."""
+    source = replace(EVENTS, pattern=pattern)
+    with tempfile.TemporaryDirectory() as path:
+        folder = Folder(Path(path))
+        root = path if scheme == "file" else f"memory://named-{next(_numbers)}"
+        (Path(path) / "events").mkdir()
+        for file in before:
+            folder.land(file)
+        for what, *arguments in after:
+            getattr(folder, what)(*arguments)
+        if scheme == "memory":
+            for name, (_, size, _) in folder.there.items():
+                storage_for(root).write(f"{root}/events/{name}", b"x" * size)
+        for number, (at, target) in enumerate(links):
+            (folder.root / "events" / at).mkdir(parents=True, exist_ok=True)
+            link = folder.root / "events" / at / f"link-{number}"
+            link.symlink_to(folder.root / "events" / target)
+            named = [*named, *(f"{at}link-{number}/{name}" for name in ("1.jsonl", "plain"))]
+            named.append(f"{at}link-{number}")
+        (folder.root / "events" / os.fsdecode(b"\xff.jsonl")).write_bytes(b"xx")
+        named = [*named, "\\xff.jsonl", "../events/1.jsonl"]
+        if scheme == "memory" and not folder.there:
+            return  # no store has a folder of nothing
+        everything = landing_files(list_landing(root, source))
+        there = {file for file in everything if file.path in named}
+        told = landing_files(list_landing(root, source, named))
+    assert {file for file in told if file.path in named} == there
+    assert set(told) <= set(everything)
 
 
 @pytest.mark.parametrize("engine", ["python"])

@@ -212,7 +212,7 @@ def retry(
             "indexed yet",
             table=source.ledger_table,
         )
-    ledger, listing = lake.load_table(source.ledger_table), list_landing(landing_root, source)
+    ledger = lake.load_table(source.ledger_table)
     wanted = Or(GreaterThan(term="quarantined", value=0), NotNull(term="problem"))
     rejected = [row for row in read_ledger(ledger, wanted) if row.quarantined or row.problem]
     undated = {row.landing_file: row for row in rejected if row.event_day is None}
@@ -220,7 +220,8 @@ def retry(
     of_files = read_ledger(ledger, In(term=LANDING_FILE, literals=set(undated))) if undated else []
     days = {row.event_day for row in (*dated, *of_files) if row.event_day is not None}
     known = [*of_files, *(read_ledger(ledger, day_in(sorted(days))) if days else ())]
-    there = landed_among(listing, known)
+    named = {row.landing_file for row in known}
+    there = landed_among(list_landing(landing_root, source, named), known)
     missing = [row for row in known if row.file not in there]
     closed = {row.event_day for row in missing if row.event_day is not None and row.lines}
     lost = {row.landing_file for row in of_files if row.event_day in closed}
