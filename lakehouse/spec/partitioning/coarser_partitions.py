@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -81,7 +80,6 @@ def _turn(fine: Transform[Any, Any], coarse: Transform[Any, Any]) -> Callable[[A
     return None
 
 
-@lru_cache(1 << 16)  # health asks for each partition of a table that has changed
 def _converted(value: int, before: str, after: str) -> int:
     """A count of one unit since the epoch in another, rounded down."""
     times = np.array([value], f"datetime64[{before}]").astype(f"datetime64[{after}]")
