@@ -21,6 +21,9 @@ from lakehouse.errors import InvalidInputError
 
 log = logging.getLogger(__name__)
 
+# for how long after an answer `mcp` still reads the catalog again, so that the next need not wait
+_KEEP_S = 60
+
 
 @command
 def serve(
@@ -227,10 +230,6 @@ def _setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-KEEP_S = 60
-"""For how long after an answer the catalog is still read again, so that the next need not wait."""
-
-
 @command
 def mcp(
     session: Session,
@@ -261,7 +260,7 @@ def mcp(
     bounds = sandbox.Bounds(seconds=seconds, memory_mb=memory_mb)
     ranking: Any = load_module("lakehouse.agents.ranking", "agents")
     options = live.MapOptions(learn=ranking.LatentEmbedding.of if hybrid else None)
-    catalog = live.LiveCatalog(session.lake, options, keep_s=KEEP_S)
+    catalog = live.LiveCatalog(session.lake, options, keep_s=_KEEP_S)
     running = server.mcp_server(catalog, bounds)
     if http:
         catalog.view()  # before the first client connects
