@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import sqlalchemy
 from dagster._core.storage.event_log.polling_event_watcher import SqlPollingEventWatcher
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
-    INDEX_SHARD_NAME,
-    SqliteEventLogStorage,
-)
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from sqlalchemy.pool import NullPool, QueuePool
@@ -26,16 +22,10 @@ from lakehouse.errors import NotFoundError
 
 if TYPE_CHECKING:
     from dagster._core.event_api import EventHandlerFn
-    from dagster._core.events.log import EventLogEntry
     from dagster._serdes import ConfigurableClassData
 
 DEFAULT_HOME = Path(".lakehouse/dagster")
 _OPEN_SHARDS = 8
-_ONE_A_PARTITION = {
-    dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED,
-    dg.DagsterEventType.ASSET_MATERIALIZATION,
-    dg.DagsterEventType.ASSET_OBSERVATION,
-}
 # SQLite forbids a child to use or close the connections of its parent
 _LEFT_TO_THE_PARENT: list[object] = []
 
@@ -80,8 +70,7 @@ class PooledSqliteEvents(SqliteEventLogStorage):
     Files, tables and rows are Dagster's own: either class reads what the other wrote, also while it
     writes. Dagster opens a connection for each statement; closing it moves what was written from
     SQLite's log into the database, which costs more than the rest of an event. This one keeps the
-    index and the runs that were used last open, at most 8 files. The events of a run's partitions
-    come together, 1,000 of them at most (`DAGSTER_EVENT_BATCH_SIZE`, which is set if it is not).
+    index and the runs that were used last open, at most 8 files.
 
     An event that is stored survives the end of its process. After a power cut the last ones may be
     missing (`synchronous = NORMAL`); the databases are whole in any case.
@@ -92,34 +81,7 @@ class PooledSqliteEvents(SqliteEventLogStorage):
         self._process = os.getpid()
         self._tables: set[str] = set()
         self._watcher: SqlPollingEventWatcher | None = None
-        os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
         super().__init__(base_dir, inst_data)
-
-    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Store events of one run, all or none of those that come for each partition."""
-        together = [event for event in events if event.dagster_event_type in _ONE_A_PARTITION]
-        if len({event.run_id for event in together}) == 1:
-            rows = [self._event_to_row(event) for event in together]
-            insert = SqlEventLogStorageTable.insert()
-            with (
-                self._db_lock,
-                self._engine(together[0].run_id).begin() as of_run,
-                self._engine(INDEX_SHARD_NAME).begin() as index,
-            ):
-                of_run.execute(insert, rows)
-                returned = insert.returning(
-                    SqlEventLogStorageTable.c.id, sort_by_parameter_order=True
-                )
-                ids: Sequence[int] = index.execute(returned, rows).scalars().all()
-                self._store_asset_event_tags(index, together, ids)
-                # what is kept of an asset is of its newest event of each kind
-                newest = {
-                    (row["asset_key"], row["dagster_event_type"]): at for at, row in enumerate(rows)
-                }
-                for at in sorted(newest.values()):
-                    self._store_asset_event(index, together[at], ids[at])
-            events = [event for event in events if event.dagster_event_type not in _ONE_A_PARTITION]
-        super().store_event_batch(events)
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sqlalchemy.Connection]:

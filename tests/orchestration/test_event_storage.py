@@ -9,13 +9,11 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
 import pytest
-import sqlalchemy
-from dagster._core.events import BATCH_WRITABLE_EVENTS, DagsterEvent, DagsterEventType
+from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.tags import (
@@ -80,14 +78,10 @@ def _texts(storage: SqliteEventLogStorage, run_id: str) -> list[str]:
 
 
 def _materialize(instance: dg.DagsterInstance, days: int) -> str:
-    @dg.asset(
-        partitions_def=dg.StaticPartitionsDefinition([f"{day:03}" for day in range(days)]),
-        check_specs=[dg.AssetCheckSpec("some_rows", asset="flights")],
-    )
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition([f"{day:03}" for day in range(days)]))
     def flights() -> Iterator[object]:
         yield dg.AssetObservation("flights", partition="000", metadata={"files": 3})
         yield dg.MaterializeResult(metadata={"rows": 1}, tags={"unit": "rows"})
-        yield dg.AssetCheckResult(passed=True)
 
     job = dg.Definitions(
         assets=[flights], jobs=[dg.define_asset_job("all_flights", [flights])]
@@ -160,68 +154,6 @@ def test_the_number_of_connections_does_not_depend_on_that_of_events(
     assert few == many
     assert few["run"] <= 6
     assert few.get("index", 0) <= 1
-
-
-def _rows(storage: SqliteEventLogStorage, shard: str, *tables: str) -> list[object]:
-    with closing(sqlite3.connect(storage.path_for_shard(shard))) as connection:
-        connection.row_factory = sqlite3.Row
-        return [
-            {name: row[name] for name in row.keys() if name != "create_timestamp"}  # noqa: SIM118
-            for table in tables
-            for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2")
-        ]
-
-
-@pytest.mark.parametrize("size", [1, 4, 1000])
-def test_events_that_are_stored_together_are_what_they_are_one_by_one(
-    home: Path, tmp_path: Path, size: int
-) -> None:
-    with open_instance() as instance:
-        run = _materialize(instance, 5)
-        logged = [entry for entry in instance.all_logs(run) if entry.is_dagster_event]
-    events = [entry for entry in logged if entry.dagster_event_type in BATCH_WRITABLE_EVENTS]
-    kinds = Counter(entry.get_dagster_event().event_type_value for entry in events)
-    assert kinds == {
-        "ASSET_MATERIALIZATION_PLANNED": 5,
-        "ASSET_OBSERVATION": 1,
-        "ASSET_MATERIALIZATION": 5,
-        "ASSET_CHECK_EVALUATION_PLANNED": 1,
-    }
-    alone = SqliteEventLogStorage(str(tmp_path / "alone"))
-    together = PooledSqliteEvents(str(tmp_path / "together"))
-    check_planned = dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
-    events.sort(key=lambda entry: entry.dagster_event_type == check_planned)
-    for entry in events:
-        alone.store_event(entry)
-    for start in range(0, len(events), size):
-        together.store_event_batch(events[start : start + size])
-    index = ("index", "event_logs", "asset_keys", "asset_event_tags", "asset_check_executions")
-    assert len(_rows(alone, *index)) == 12 + 1 + 5 + 1
-    assert _rows(together, *index) == _rows(alone, *index)
-    assert _rows(together, run, "event_logs") == _rows(alone, run, "event_logs")
-    together.dispose()
-
-
-def test_none_of_the_events_is_stored_where_one_cannot_be(home: Path) -> None:
-    with open_instance() as instance:
-        run = _materialize(instance, 5)
-        logged = [entry for entry in instance.all_logs(run) if entry.is_dagster_event]
-    planned = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
-    events = [entry for entry in logged if entry.dagster_event_type == planned]
-    assert len(events) == 5
-    ours = PooledSqliteEvents(str(home / "other"))
-    with closing(sqlite3.connect(ours.path_for_shard("index"))) as index:
-        index.execute(
-            "CREATE TRIGGER full BEFORE INSERT ON event_logs WHEN NEW.partition = '003'"
-            " BEGIN SELECT RAISE(ABORT, 'full'); END"
-        )
-        with pytest.raises(sqlalchemy.exc.IntegrityError, match="full"):
-            ours.store_event_batch(events)
-        assert _rows(ours, run, "event_logs") == _rows(ours, "index", "event_logs") == []
-        index.execute("DROP TRIGGER full")
-    ours.store_event_batch(events)
-    assert len(_rows(ours, run, "event_logs")) == len(_rows(ours, "index", "event_logs")) == 5
-    ours.dispose()
 
 
 def test_open_files_are_bounded(
