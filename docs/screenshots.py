@@ -80,7 +80,7 @@ DAGSTER = (
     Picture(
         "materialization",
         "/assets/raw/flights?view=events",
-        ("lakehouse/quarantined", "lakehouse/read_with"),
+        ("lakehouse/quarantined", "lakehouse/read_with", "2013-11-30"),
         steps=("click 2013-12-01",),
         shown=True,
     ),
