@@ -181,18 +181,22 @@ class DeltaLog:
 
     def state(self) -> LogState:
         """What the newest version shows."""
-        return self._replayed()[1]
+        _, state, others = self._replayed()
+        for add in map(_plain, others["add"].to_pylist()):
+            state.adds[file_key(add)] = add
+        return state
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version; returns that."""
-        newest, state = self._replayed()
+        newest, state, others = self._replayed()
         rows: list[Action] = [{name: action} for name, action in state.definition.items()]
         rows += [{"txn": action} for action in state.transactions.values()]
         rows += [{"add": action} for action in state.adds.values()]
+        table = pa.concat_tables([pa.Table.from_pylist(rows, _CHECKPOINT), others])
         sink = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT), sink, compression="zstd")
+        pq.write_table(table, sink, compression="zstd")
         self._storage.write(self._checkpoint_location(newest), sink.getvalue())
-        pointer = orjson.dumps({"version": newest, "size": len(rows)})
+        pointer = orjson.dumps({"version": newest, "size": len(table)})
         self._storage.write(f"{self._folder}/_last_checkpoint", pointer)
         return newest
 
@@ -328,16 +332,28 @@ class DeltaLog:
     def _head(self, version: int) -> Head:
         return Head.of(version, self._info(version)[ENGINE])
 
-    def _replayed(self) -> tuple[int, LogState]:
-        """The newest version, and what it shows."""
+    def _replayed(self) -> tuple[int, LogState, pa.Table]:
+        """The newest version, what it shows, and more of it: rows of the last checkpoint as is.
+
+        These are the files that no version since has touched.
+        """
         point = self._last_checkpoint()  # first: the end is not before it
         newest = self._newest(point)
         if newest is None:
             raise NoSuchFileError(f"{self._folder} has no versions", location=self._folder)
-        state = LogState({}, {}, {})
-        actions = self._read_checkpoint(point).to_pylist() if point else []
+        rows = self._read_checkpoint(point) if point else _CHECKPOINT.empty_table()
         versions = range(point + 1 if point else 0, newest + 1)
-        for action in chain(actions, chain.from_iterable(map(self._actions, versions))):
+        actions = [action for version in versions for action in self._actions(version)]
+        touched = {
+            action[name]["path"] for action in actions for name in {"add", "remove"} & action.keys()
+        }
+        paths = pc.struct_field(rows["add"], "path")
+        is_other = pc.and_(
+            pc.is_valid(paths),
+            pc.invert(pc.is_in(paths, value_set=pa.array(sorted(touched), pa.string()))),
+        )
+        state = LogState({}, {}, {})
+        for action in chain(rows.filter(pc.invert(is_other)).to_pylist(), actions):
             for name, value in action.items():
                 if value is None:
                     continue
@@ -350,7 +366,7 @@ class DeltaLog:
                     state.transactions[value["appId"]] = value
                 elif name in _CHECKPOINT.names:
                     state.definition[name] = value
-        return newest, state
+        return newest, state, rows.filter(is_other)
 
     def _read_checkpoint(self, version: int, columns: list[str] | None = None) -> pa.Table:
         data = self._storage.read(self._checkpoint_location(version))
