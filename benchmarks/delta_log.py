@@ -2,14 +2,15 @@
 
 python -m benchmarks.delta_log [--files 100000] [--commits 20]. Files are entries of manifests with
 bounds of ten columns; no step opens them. A round appends a file to both tables and deletes a row
-of an old file by a deletion vector. The first log and a checkpoint, which cost what the table has,
-are shown beside.
+of an old file by a deletion vector. The first log and checkpoints, the first and the next, which
+cost what the table has, are shown beside.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import struct
 import tempfile
@@ -47,10 +48,17 @@ def data_file(table: Table, number: int) -> DataFile:
     )
 
 
-def timed(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
+def timed(action: Callable[[], object]) -> dict[str, float]:
+    started, used = time.perf_counter(), time.process_time()
     action()
-    return time.perf_counter() - started
+    return {
+        "clock": 1000 * (time.perf_counter() - started),
+        "processor": 1000 * (time.process_time() - used),
+    }
+
+
+def medians(measured: list[dict[str, float]]) -> dict[str, float]:
+    return {by: statistics.median(one[by] for one in measured) for by in ("clock", "processor")}
 
 
 def main() -> None:
@@ -76,30 +84,33 @@ def main() -> None:
             table.transaction().append(files).commit()
             old.append(files)
         first = timed(lambda: tables[1].set_properties({"write.delta-log": "true"}))
-        seconds: dict[str, list[list[float]]] = {"append": [[], []], "delete": [[], []]}
+        commits: dict[str, list[list[dict[str, float]]]] = {
+            "append": [[], []],
+            "delete": [[], []],
+        }
         for number in range(options.commits):
             for which, table in enumerate(tables):
                 current = table.refresh()
                 file = data_file(current, options.files + number)
                 append = current.transaction().append([file])
-                seconds["append"][which].append(timed(append.commit))
+                commits["append"][which].append(timed(append.commit))
                 victim = old[which][number * (options.files // options.commits)]
                 rows = [DecidedRows(victim, np.array([number]))]
                 delete = current.refresh().transaction().row_delta(rows=rows)
-                seconds["delete"][which].append(timed(delete.commit))
+                commits["delete"][which].append(timed(delete.commit))
         log = DeltaLog(tables[1].storage, tables[1].location)
-        checkpoint = timed(log.checkpoint)
+        checkpoints = [timed(log.checkpoint)]
+        tables[1].refresh().transaction().append([data_file(tables[1], 0)]).commit()
+        checkpoints.append(timed(log.checkpoint))
     results = {
         "files": options.files,
         "commits": options.commits,
-        "first_log_seconds": first,
-        "checkpoint_seconds": checkpoint,
-        "milliseconds": {
-            kind: {
-                "without": 1000 * statistics.median(without),
-                "with_log": 1000 * statistics.median(with_log),
-            }
-            for kind, (without, with_log) in seconds.items()
+        "load": os.getloadavg(),
+        "first_log_ms": first,
+        "checkpoints_ms": checkpoints,
+        "median_ms": {
+            kind: {"without": medians(without), "with_log": medians(with_log)}
+            for kind, (without, with_log) in commits.items()
         },
     }
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
