@@ -21,7 +21,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, MonthTransform, YearTransform
 
-from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import ReadRequest, RowReader, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.workers.workers import Workers
@@ -30,6 +30,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.iceberg_types import METADATA_COLUMNS
 from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 
 Item = TypeVar("Item")
 
@@ -71,6 +72,12 @@ class _Part:
     number: int = 0
     count: int = 1
 
+    @property
+    def rows(self) -> int:
+        """At most so many, of all parts."""
+        new = sum(file.record_count for file in self.new)
+        return new + sum(task.data_file.record_count for task in self.present)
+
 
 @dataclass(slots=True)
 class Duplicates:
@@ -106,7 +113,7 @@ def find_duplicates(
         return duplicates
 
     def compare(parts: Sequence[_Part], _task: str) -> list[Duplicates]:
-        return [_compared(part, comparison) for part in parts]
+        return [_compared(part, comparison) for part in _joined(parts)]
 
     groups = in_tasks(2 * workers.tasks(), list(_parts(new, present, comparison.read)))
     reported = partial(progress, "tasks of comparing rows")
@@ -128,13 +135,9 @@ def without_duplicates(
     affected = [file for file in files if file.file_path in duplicates.positions]
 
     def rewrite(group: Sequence[DataFile], task: str) -> list[DataFile]:
-        return [
-            rewritten
-            for at, file in enumerate(group)
-            for rewritten in _rewritten(
-                file, duplicates.positions[file.file_path], comparison, f"{task}-{at}"
-            )
-        ]
+        storage = storage_for(comparison.location, comparison.properties)
+        rows = _distinct(group, duplicates.positions, comparison, storage)
+        return write_all(rows, comparison.write, storage, task=f"distinct-{task}")
 
     reported = partial(progress, "tasks of writing files without duplicates")
     made = workers.results(in_tasks(2 * workers.tasks(), affected), rewrite, reported)
@@ -170,11 +173,24 @@ def _parts(
         if day in by_day:
             by_day[day][1].append(task)
     for files, tasks in by_day.values():
-        rows = sum(file.record_count for file in files)
-        rows += sum(task.data_file.record_count for task in tasks)
-        count = -(-rows // _MOST_ROWS)
+        whole = _Part(tuple(files), tuple(tasks))
+        count = -(-whole.rows // _MOST_ROWS)
         for number in range(count):
-            yield _Part(tuple(files), tuple(tasks), number, count)
+            yield replace(whole, number=number, count=count)
+
+
+def _joined(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """The same in as few as a worker may compare at a time: rows of two days are never equal."""
+    joined: _Part | None = None
+    for part in parts:
+        if joined is None or joined.count + part.count > 2 or joined.rows + part.rows > _MOST_ROWS:
+            if joined is not None:
+                yield joined
+            joined = part
+        else:
+            joined = _Part(joined.new + part.new, joined.present + part.present)
+    if joined is not None:
+        yield joined
 
 
 def _day_field(spec: PartitionSpec, schema: Schema) -> int | None:
@@ -211,23 +227,21 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
         return shown
 
     new = [FileScanTask.whole(file) for file in part.new]
-    keys = pl.concat(
-        [frame(new, columns), frame(part.present, columns)]
-        if part.present
-        else [frame(new, columns)]
-    ).select(whole)
-    if not keys.is_duplicated().any():
+    stored = frame(part.present, columns)
+    repeats = pl.concat([frame(new, columns), stored]).select(whole).is_duplicated().to_numpy()
+    if not repeats.any():
         return duplicates
+    if part.count == 1:  # the rows are those of the files, one after the other
+        ends = np.cumsum([file.record_count for file in part.new])
+        has_some = np.logical_or.reduceat(repeats, np.r_[0, ends[:-1]])
+        new = [task for task, some in zip(new, has_some, strict=True) if some]
     added = frame(new, (*columns, LANDING_FILE, LANDING_LINE, _FILE, _POS)).with_columns(
         pl.lit(1).alias(_NEW),
         pl.col(LANDING_FILE)
         .replace_strict(dict(comparison.modified_ms), default=0, return_dtype=pl.Int64)
         .alias(_MODIFIED),
     )
-    rows = added
-    if part.present:
-        stored = frame(part.present, columns).with_columns(pl.lit(0).alias(_NEW))
-        rows = pl.concat([added, stored], how="diagonal")
+    rows = pl.concat([added, stored.with_columns(pl.lit(0).alias(_NEW))], how="diagonal")
     order = [_NEW, _MODIFIED, LANDING_FILE, LANDING_LINE]
     repeated = rows.filter(pl.struct(whole).is_duplicated()).sort(order)
     losers = repeated.filter(~pl.struct(whole).is_first_distinct() & (pl.col(_NEW) == 1))
@@ -238,19 +252,20 @@ def _compared(part: _Part, comparison: Comparison) -> Duplicates:
     return duplicates
 
 
-def _rewritten(
-    file: DataFile, positions: Sequence[int], comparison: Comparison, task: str
-) -> list[DataFile]:
-    storage = storage_for(comparison.location, comparison.properties)
+def _distinct(
+    files: Sequence[DataFile],
+    positions: Mapping[str, Sequence[int]],
+    comparison: Comparison,
+    storage: Storage,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files but those at the positions."""
     names = [column.name for column in comparison.write.schema.fields]
-    table = read_table(
-        [FileScanTask.whole(file)], reading(comparison.read, [*names, _POS]), storage
-    )
-    gone = np.isin(table[_POS].to_numpy(), np.array(positions, np.int64))
-    distinct = table.filter(pa.array(~gone)).drop_columns([_POS])
-    if not distinct.num_rows:
-        return []
-    return write_all(distinct, comparison.write, storage, task=f"distinct-{task}")
+    reader = RowReader(reading(comparison.read, [*names, _POS]), storage)
+    for file in files:
+        gone = np.array(positions[file.file_path], np.int64)
+        for batch in reader.read([FileScanTask.whole(file)]):
+            stays = ~np.isin(batch[_POS].to_numpy(), gone)
+            yield batch.select(names).filter(pa.array(stays))
 
 
 def reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:

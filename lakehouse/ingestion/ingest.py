@@ -71,7 +71,12 @@ from lakehouse.ingestion.source_tables import (
     taken_names,
     unread,
 )
-from lakehouse.ingestion.transformed_rows import REASON, apply_transform, transform_staged
+from lakehouse.ingestion.transformed_rows import (
+    REASON,
+    apply_transform,
+    staging_files,
+    transform_staged,
+)
 from lakehouse.ingestion.workers.index_pass import (
     UNREADABLE,
     VANISHED,
@@ -345,7 +350,7 @@ def _write(
         work.reader(source),
         plan.tasks,
         columns,
-        _files_of(raw),
+        _files_of(raw) if source.transform is None else staging_files(raw),
         _files_of(quarantine),
         work.progress,
     )

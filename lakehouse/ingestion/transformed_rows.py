@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyspark import StorageLevel
 from pyspark.sql import Column as SparkColumn
@@ -31,6 +34,7 @@ from lakehouse.ingestion.source import (
     Source,
 )
 from lakehouse.ingestion.source_tables import COMPUTED_DOC
+from lakehouse.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.ingestion.workers.row_pass import TakenRows
 from lakehouse.ingestion.workers.workers import SparkWorkers
 from lakehouse.ingestion.workplace import Workplace
@@ -38,6 +42,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.worker_tasks import Batches, map_batches
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.table import Table
 
@@ -46,6 +51,14 @@ REASON = "transform"
 _LEFT_OUT = "left out by the transform"
 _DAY = "__day"
 _ORIGIN = (EVENT_TS, LANDING_FILE, LANDING_LINE)
+
+
+def staging_files(raw: Table) -> TableFiles:
+    """Where rows as typed wait for the transform, in few files: each is read once and deleted."""
+    request = replace(
+        raw.write_request(), spec=UNPARTITIONED_PARTITION_SPEC, sort_order=UNSORTED_SORT_ORDER
+    )
+    return TableFiles(request, dict(raw.storage.properties))
 
 
 def transform_staged(
@@ -117,11 +130,13 @@ def _transformed(
     quarantine: Table,
     taken: TakenRows,
 ) -> TakenRows:
-    staged = _frame(work, source, columns, raw, taken.rows)
+    schema = rows_schema(columns, source.rescue)
+    staged = _frame(work, schema, raw, taken.rows)
+    put = _frame(work, pa.schema([schema.field(name) for name in _ORIGIN]), raw, taken.rows)
     made = apply_transform(source, staged)
     made = made.persist(StorageLevel.DISK_ONLY)  # a program may tell otherwise when asked twice
     try:
-        rejected, left_out = _accounted(source, staged, made)
+        rejected, left_out = _accounted(source, put, made)
         _make_room(work, raw, made.drop(QUARANTINE_REASON), staged.columns)
         accepted = made.where(F.col(QUARANTINE_REASON).isNull()).drop(QUARANTINE_REASON)
         rejects = [_as_rejects(made, F.col(QUARANTINE_REASON), staged.columns)]
@@ -147,15 +162,8 @@ def _transformed(
     )
 
 
-def _frame(
-    work: Workplace,
-    source: Source,
-    columns: Sequence[Column],
-    raw: Table,
-    files: Sequence[DataFile],
-) -> DataFrame:
-    """The rows of data files that are not committed."""
-    schema = rows_schema(columns, source.rescue)
+def _frame(work: Workplace, schema: pa.Schema, raw: Table, files: Sequence[DataFile]) -> DataFrame:
+    """Columns of the rows of data files that are not committed."""
     request = reading(ReadRequest.of(raw.metadata, raw.metadata.schema()), schema.names)
     location, properties = raw.location, dict(raw.storage.properties)
     groups = in_tasks(2 * SparkWorkers(work.spark).tasks(), files)
@@ -190,7 +198,7 @@ def _make_room(work: Workplace, raw: Table, made: DataFrame, typed: Iterable[str
 
 
 def _accounted(
-    source: Source, staged: DataFrame, made: DataFrame
+    source: Source, put: DataFrame, made: DataFrame
 ) -> tuple[Counter[tuple[str, Any]], bool]:
     """How many lines become no row, by file and day; and whether some of them were left out.
 
@@ -201,7 +209,7 @@ def _accounted(
     place = [F.col(LANDING_FILE), F.col(LANDING_LINE), F.to_date(EVENT_TS).alias(_DAY)]
     is_rejected = F.col(QUARANTINE_REASON).isNotNull().cast("int")
     lines = (
-        staged.select(*place, once.alias("put"), nothing.alias("got"), nothing.alias("rejected"))
+        put.select(*place, once.alias("put"), nothing.alias("got"), nothing.alias("rejected"))
         .union(made.select(*place, nothing, once, is_rejected))
         .groupBy(LANDING_FILE, LANDING_LINE, _DAY)
         .agg(*(F.sum(name).alias(name) for name in ("put", "got", "rejected")))

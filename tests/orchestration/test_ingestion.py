@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import re
 import shutil
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -20,7 +23,7 @@ from typer.testing import CliRunner
 
 from lakehouse.cli import app
 from lakehouse.errors import InvalidSchemaError, NoSuchFileError
-from lakehouse.ingestion import ingest
+from lakehouse.ingestion import duplicates, ingest
 from lakehouse.ingestion.landing_ledger import ledger_to_arrow
 from lakehouse.ingestion.source import Column, EventTime
 from lakehouse.ingestion.source_tables import source_columns
@@ -397,6 +400,47 @@ def test_inferred_columns_whole_row_duplicates_csv_and_parquet(pipe: Pipe) -> No
     parquet.ingest(june(1, 2))
     assert parquet.rows("amount") == [(1,), (2,)]
     assert combined_duplicates(parquet) == 1
+
+
+@pytest.mark.parametrize("most_rows", [7, 40, 8_000_000], ids=["parts of a day", "days", "all"])
+@pytest.mark.parametrize("repeated", [0.02, 0.7])
+def test_of_each_event_the_line_that_landed_first_stays(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, most_rows: int, repeated: float
+) -> None:
+    """SQLite says which; however many rows a worker compares at a time."""
+    monkeypatch.setattr(duplicates, "_MOST_ROWS", most_rows)
+    chance = random.Random(most_rows)
+    with closing(sqlite3.connect(":memory:")) as landed:
+        landed.execute("CREATE TABLE landed (run, modified, file, line, day, id, amount)")
+        for run in range(3):
+            for file in range(3):
+                name, modified = (
+                    f"{run}{chance.random()}.jsonl.gz",
+                    1_780_000_000 + run * 9 + file % 2,
+                )
+                known = landed.execute("SELECT day, id, amount FROM landed").fetchall()
+                events = []
+                for line in range(1, 50):
+                    if known and chance.random() < repeated:
+                        day, number, amount = chance.choice(known)
+                        amount = chance.choice([amount, line])
+                    else:
+                        day, number, amount = chance.randrange(2, 7), chance.randrange(9_999), line
+                    events.append(event(number, day, amount=amount, user=f"u{amount % 5}"))
+                    known.append((day, number, amount))
+                    row = (run, modified, name, line, day, number, amount)
+                    landed.execute("INSERT INTO landed VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                pipe.land(name, events, modified=modified)
+            pipe.index()
+            pipe.ingest(june(1, 20), "increment")
+        first = landed.execute(
+            "SELECT id, amount, file, line FROM (SELECT *, row_number() OVER ("
+            "PARTITION BY day, id ORDER BY run, modified, file, line) AS rank FROM landed) "
+            "WHERE rank = 1"
+        ).fetchall()
+        lines = landed.execute("SELECT count(*) FROM landed").fetchone()[0]
+    assert pipe.rows("id", "amount", "landing_file", "landing_line") == sorted(first)
+    assert combined_duplicates(pipe) == lines - len(first)
 
 
 def combined_duplicates(pipe: Pipe) -> int:
