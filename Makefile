@@ -210,7 +210,7 @@ bench: .venv/installed ## Every benchmark beside its peers, results in benchmark
 .tools/azurite/node_modules/.bin/azurite-blob:
 	npm install --silent --no-fund --no-audit --prefix .tools/azurite azurite@3.35.0
 
-test-clouds: .venv/installed .tools/bin/versitygw .tools/bin/fake-gcs-server .tools/azurite/node_modules/.bin/azurite-blob ## Storages, catalogs, races and kills on Azurite, versitygw, fake-gcs-server (Go, npm)
+test-clouds: .venv/installed .tools/bin/versitygw .tools/bin/fake-gcs-server .tools/azurite/node_modules/.bin/azurite-blob ## Storages, catalogs, races, kills, Spark on Azurite, versitygw, fake-gcs-server (Go, npm)
 	$(RUN) python -m tests.conformance.clouds
 
 test-metastores: .venv/installed ## Catalogs, races, kills on Hive Metastores and Glue, Java as judge (JDK, Maven)

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.storage.bucket_clients import azure_properties
+from lakehouse.storage.delegated.vended_credentials import STORAGE_CREDENTIALS
 from lakehouse.storage.location import parse
-from lakehouse.storage.s3_client import s3_endpoint, s3_region
+from lakehouse.storage.s3_client import is_signed_elsewhere, s3_endpoint, s3_region
 from lakehouse.storage.storage_protocol import Storage
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ def spark_location(location: str) -> str:
 def hadoop_reads(spark: SparkSession, location: str, storage: Storage) -> bool:
     """Whether the session has a Hadoop file system for it (S3's needs JARs PySpark lacks).
 
-    That file system is given the settings of the storage that the session does not have yet.
+    That file system is given the settings of the storage that the session does not have yet; what
+    it cannot be told, Python workers know.
 
     Raises:
         UnsupportedFeatureError: a location that only this process can see.
@@ -54,10 +56,11 @@ def hadoop_reads(spark: SparkSession, location: str, storage: Storage) -> bool:
     if scheme == "file":
         return True
     jvm = spark._jvm
-    if jvm is None:
+    settings = hadoop_settings(location, storage.properties, os.environ)
+    if jvm is None or settings is None:
         return False
     hadoop = spark._jsc.hadoopConfiguration()
-    for name, value in hadoop_settings(location, storage.properties, os.environ).items():
+    for name, value in settings.items():
         if spark.conf.get(f"spark.hadoop.{name}", None) is None:
             hadoop.set(name, value)
     try:
@@ -72,15 +75,25 @@ def hadoop_reads(spark: SparkSession, location: str, storage: Storage) -> bool:
 
 _AWS = "org.apache.hadoop.fs.s3a"
 _AZURE = "org.apache.hadoop.fs.azurebfs.oauth2"
+_BY_WORKERS = {
+    # keys that end: Hadoop keeps a file system with those that it had first
+    "s3a": ("s3.session-token",),
+    # it takes a token and no login by classes of Java, which this project does not have
+    "abfs": ("adls.token", "adls.anon", "adls.sas-token-expires-at-ms."),
+    # and Hadoop's own file system knows one host
+    "gs": ("gcs.oauth2.token", "gcs.service-account-key", "gcs.service.host"),
+}
+"""Beginnings of properties that only Python workers heed."""
 
 
 def hadoop_settings(
     location: str, properties: Mapping[str, str], environ: Mapping[str, str]
-) -> dict[str, str]:
+) -> dict[str, str] | None:
     """What Hadoop needs to reach a location as the storage with these properties does.
 
     They are those of one bucket or account, where Hadoop knows such. Credentials that only the
-    environment has are not among them: each file system looks there by itself.
+    environment has are not among them: each file system looks there by itself. None: Hadoop cannot
+    be told.
 
     Args:
         location: of a table; a local one needs nothing.
@@ -93,15 +106,20 @@ def hadoop_settings(
         'true'
     """
     parsed = parse(location)
-    if parsed.scheme in {"s3", "s3a", "s3n"}:
+    scheme = _SCHEMES.get(parsed.scheme, parsed.scheme)
+    kind = "abfs" if scheme == "abfss" else scheme
+    by_workers = (STORAGE_CREDENTIALS, *_BY_WORKERS.get(kind, ()))
+    if any(name.startswith(by_workers) for name in properties):
+        return None
+    if kind == "s3a":
+        if is_signed_elsewhere(properties):
+            return None
         prefix = f"fs.s3a.bucket.{parsed.authority}."
         return {prefix + name: value for name, value in _s3(properties, environ).items()}
-    if parsed.scheme in {"abfs", "abfss"}:
+    if kind == "abfs":
         host = parsed.authority.partition("@")[2]
-        return _azure(location, host, azure_properties(host, properties))
-    if parsed.scheme == "gs":
-        return _google(location, properties)
-    return {}
+        return _azure(host, azure_properties(host, properties))
+    return _google(properties) if kind == "gs" else {}
 
 
 def _s3(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -119,40 +137,25 @@ def _s3(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
     if "s3.access-key-id" in properties:
         settings["access.key"] = properties["s3.access-key-id"]
         settings["secret.key"] = properties.get("s3.secret-access-key", "")
-        kind = "Simple"
-        if "s3.session-token" in properties:
-            settings["session.token"] = properties["s3.session-token"]
-            kind = "Temporary"
-        settings["aws.credentials.provider"] = f"{_AWS}.{kind}AWSCredentialsProvider"
+        settings["aws.credentials.provider"] = f"{_AWS}.SimpleAWSCredentialsProvider"
     return settings
 
 
-def _google(location: str, properties: Mapping[str, str]) -> dict[str, str]:
-    _refuse(location, properties, ("gcs.oauth2.token", "gcs.service-account-key"))
-    settings: dict[str, str] = {}
-    if "gcs.service.host" in properties:
-        settings["fs.gs.storage.root.url"] = properties["gcs.service.host"]
+def _google(properties: Mapping[str, str]) -> dict[str, str]:
     if properties.get("gcs.no-auth", "false").lower() == "true":
-        settings["fs.gs.auth.type"] = "UNAUTHENTICATED"
-    elif "gcs.service-account-path" in properties:
-        settings["fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
-        path = properties["gcs.service-account-path"]
-        settings["fs.gs.auth.service.account.json.keyfile"] = path
-    return settings
+        return {"fs.gs.auth.type": "UNAUTHENTICATED"}
+    if "gcs.service-account-path" not in properties:
+        return {}
+    return {
+        "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "fs.gs.auth.service.account.json.keyfile": properties["gcs.service-account-path"],
+    }
 
 
-def _refuse(location: str, properties: Mapping[str, str], names: tuple[str, ...]) -> None:
-    """What Hadoop takes by a class of Java alone, which this project does not have."""
-    known = [name for name in names if name in properties]
-    if known:
-        raise UnsupportedFeatureError(
-            f"{location}: Spark's file system takes no {known[0]}. Give gcs.service-account-path, "
-            "adls.account-key, adls.sas-token or adls.client-secret."
-        )
-
-
-def _azure(location: str, host: str, properties: Mapping[str, str]) -> dict[str, str]:
-    _refuse(location, properties, ("adls.token",))
+def _azure(host: str, properties: Mapping[str, str]) -> dict[str, str] | None:
+    its_own = f"https://{host.replace('.dfs.', '.blob.', 1)}"
+    if properties.get("adls.endpoint", its_own).rstrip("/") != its_own:
+        return None  # Hadoop takes the host of the location
     if "adls.account-key" in properties:
         return {
             f"fs.azure.account.auth.type.{host}": "SharedKey",

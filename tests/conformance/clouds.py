@@ -1,4 +1,4 @@
-"""The suites of storages and catalogs, races and kills on real servers: `make test-clouds`.
+"""The suites of storages and catalogs, races, kills and Spark on real servers: `make test-clouds`.
 
 Azurite for Azure, versitygw for S3, fake-gcs-server for Google. The last one takes uploads by
 Google's JSON interface alone, and obstore sends them by the XML one: `XmlUploads` stands between,
@@ -39,6 +39,7 @@ SUITES = (
     "tests/integration/test_catalogs.py",
     "tests/integration/test_races.py",
     "tests/integration/test_two_clouds.py",
+    "tests/integration/test_spark_worker_changes.py",
 )
 ACCOUNT = "devstoreaccount1"
 # Azurite's own, which its documentation prints

@@ -74,10 +74,7 @@ def obstacle(spark: SparkSession, request: WriteRequest, storage: Storage) -> st
 def _jvm_reaches(spark: SparkSession, location: str, storage: Storage) -> bool:
     if isinstance(storage, LocalStorage):
         return storage.on_this_disk
-    # Hadoop keeps a file system with the keys that it had first, and these end
-    if not isinstance(storage, ObjectStorage) or "s3.session-token" in storage.properties:
-        return False
-    return hadoop_reads(spark, location, storage)
+    return isinstance(storage, ObjectStorage) and hadoop_reads(spark, location, storage)
 
 
 def folder_of(location: str) -> str:

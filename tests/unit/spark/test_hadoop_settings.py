@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spark.hadoop_locations import hadoop_settings
 
 KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret"}
@@ -48,9 +47,6 @@ def test_properties_come_before_the_environment():
     [
         ({"s3.force-virtual-addressing": "true", "s3.endpoint": "https://e"},
          {"endpoint": "https://e", "path.style.access": "false"}),
-        ({**KEYS, "s3.session-token": "t"},
-         {"access.key": "id", "secret.key": "secret", "session.token": "t",
-          "aws.credentials.provider": f"{S3A}.TemporaryAWSCredentialsProvider"}),
         ({"s3.anonymous": "true"},
          {"aws.credentials.provider": f"{S3A}.AnonymousAWSCredentialsProvider"}),
     ],
@@ -89,17 +85,38 @@ def test_google_by_the_file_of_an_account_and_what_needs_nothing():
 
 @pytest.mark.parametrize(
     ("location", "name"),
-    [(AZURE, "adls.token"), ("gs://b/a", "gcs.oauth2.token"),
-     ("gs://b/a", "gcs.service-account-key")],
-)  # fmt: skip
-def test_what_hadoop_takes_by_a_class_of_java_alone_is_refused(location, name):
-    with pytest.raises(UnsupportedFeatureError, match=f"takes no {name}"):
-        hadoop_settings(location, {name: "x"}, {})
-
-
-def test_google_elsewhere_and_without_a_login():
-    properties = {"gcs.service.host": "http://h:1", "gcs.no-auth": "true"}
-    assert hadoop_settings("gs://b/a", properties, {}) == {
-        "fs.gs.storage.root.url": "http://h:1",
-        "fs.gs.auth.type": "UNAUTHENTICATED",
+    [
+        *((AZURE, name) for name in ("adls.token", "adls.anon", "adls.endpoint")),
+        (AZURE, "adls.connection-string"),
+        (AZURE, "adls.sas-token-expires-at-ms.acc"),
+        *(
+            (f"{scheme}://b/a", name)
+            for scheme in ("gs", "gcs")
+            for name in ("gcs.oauth2.token", "gcs.service-account-key", "gcs.service.host")
+        ),
+        *((f"{scheme}://b/a", "s3.session-token") for scheme in ("s3", "s3a", "s3n")),
+        ("s3://b/a", "s3.remote-signing-enabled"),
+        *((location, "storage-credentials") for location in (AZURE, "gs://b/a", "s3a://b/a")),
+    ],
+)
+def test_what_hadoop_cannot_be_told_is_left_to_python_workers(location, name):
+    values = {
+        "adls.connection-string": "AccountName=acc;BlobEndpoint=http://127.0.0.1:1/acc",
+        "s3.remote-signing-enabled": "true",
     }
+    assert hadoop_settings(location, {**KEYS, name: values.get(name, "x")}, {}) is None
+
+
+def test_an_endpoint_of_azure_that_its_host_says():
+    properties = {"adls.account-key": "k", "adls.endpoint": "https://acc.blob.core.windows.net/"}
+    assert hadoop_settings(AZURE, properties, {})
+    abroad = "abfss://box@acc.dfs.core.chinacloudapi.cn/lake"
+    assert hadoop_settings(abroad, {"adls.account-key": "k"}, {})
+
+
+def test_google_without_a_login():
+    assert hadoop_settings(AZURE, {"gcs.oauth2.token": "of another cloud"}, {}) == {}
+    for scheme in ("gs", "gcs"):
+        assert hadoop_settings(f"{scheme}://b/a", {"gcs.no-auth": "true"}, {}) == {
+            "fs.gs.auth.type": "UNAUTHENTICATED"
+        }
