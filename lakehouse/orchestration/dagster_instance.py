@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import sqlalchemy
 from dagster._core.storage.event_log.polling_event_watcher import SqlPollingEventWatcher
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
+    INDEX_SHARD_NAME,
+    SqliteEventLogStorage,
+)
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from sqlalchemy.pool import NullPool, QueuePool
@@ -22,10 +27,18 @@ from lakehouse.errors import NotFoundError
 
 if TYPE_CHECKING:
     from dagster._core.event_api import EventHandlerFn
+    from dagster._core.events.log import EventLogEntry
     from dagster._serdes import ConfigurableClassData
 
 DEFAULT_HOME = Path(".lakehouse/dagster")
 _OPEN_SHARDS = 8
+_ONE_A_PARTITION = {
+    dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED,
+    dg.DagsterEventType.ASSET_MATERIALIZATION,
+    dg.DagsterEventType.ASSET_OBSERVATION,
+}
+# more than the millisecond by which a page tells events apart, as they are rounded
+_APART_SECONDS = 0.00101
 # SQLite forbids a child to use or close the connections of its parent
 _LEFT_TO_THE_PARENT: list[object] = []
 
@@ -70,7 +83,8 @@ class PooledSqliteEvents(SqliteEventLogStorage):
     Files, tables and rows are Dagster's own: either class reads what the other wrote, also while it
     writes. Dagster opens a connection for each statement; closing it moves what was written from
     SQLite's log into the database, which costs more than the rest of an event. This one keeps the
-    index and the runs that were used last open, at most 8 files.
+    index and the runs that were used last open, at most 8 files. The events of a run's partitions
+    come together, 1,000 of them at most (`DAGSTER_EVENT_BATCH_SIZE`, which is set if it is not).
 
     An event that is stored survives the end of its process. After a power cut the last ones may be
     missing (`synchronous = NORMAL`); the databases are whole in any case.
@@ -81,7 +95,38 @@ class PooledSqliteEvents(SqliteEventLogStorage):
         self._process = os.getpid()
         self._tables: set[str] = set()
         self._watcher: SqlPollingEventWatcher | None = None
+        os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
         super().__init__(base_dir, inst_data)
+
+    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+        """Store events of one run, all or none of those that come for each partition.
+
+        Each materialization and observation is given a millisecond of its own, which is waited for.
+        """
+        together = [event for event in events if event.dagster_event_type in _ONE_A_PARTITION]
+        together = _a_millisecond_apart(together)
+        if len({event.run_id for event in together}) == 1:
+            rows = [self._event_to_row(event) for event in together]
+            insert = SqlEventLogStorageTable.insert()
+            with (
+                self._db_lock,
+                self._engine(together[0].run_id).begin() as of_run,
+                self._engine(INDEX_SHARD_NAME).begin() as index,
+            ):
+                of_run.execute(insert, rows)
+                returned = insert.returning(
+                    SqlEventLogStorageTable.c.id, sort_by_parameter_order=True
+                )
+                ids: Sequence[int] = index.execute(returned, rows).scalars().all()
+                self._store_asset_event_tags(index, together, ids)
+                # what is kept of an asset is of its newest event of each kind
+                newest = {
+                    (row["asset_key"], row["dagster_event_type"]): at for at, row in enumerate(rows)
+                }
+                for at in sorted(newest.values()):
+                    self._store_asset_event(index, together[at], ids[at])
+            events = [event for event in events if event.dagster_event_type not in _ONE_A_PARTITION]
+        super().store_event_batch(events)
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sqlalchemy.Connection]:
@@ -174,6 +219,19 @@ class PooledSqliteStorage(DagsterSqliteStorage):
     ) -> PooledSqliteStorage:
         """The storage of these settings."""
         return cls.from_local(config_value.get("base_dir") or str(dagster_home()), inst_data)
+
+
+def _a_millisecond_apart(events: Sequence[EventLogEntry]) -> list[EventLogEntry]:
+    """The events; a page of Dagster would leave out all but one of those of a millisecond."""
+    apart: list[EventLogEntry] = []
+    for event in events:
+        at = event.timestamp
+        if apart and event.dagster_event_type != dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED:
+            at = max(at, apart[-1].timestamp + _APART_SECONDS)
+        apart.append(event._replace(timestamp=at))
+    if apart:
+        time.sleep(apart[-1].timestamp - events[-1].timestamp)
+    return apart
 
 
 def _file_number(path: str) -> int | None:

@@ -44,6 +44,7 @@ from lakehouse.orchestration.lineage.materialization import (
     materialization_metadata,
     newest_records,
     record_again,
+    record_each,
 )
 from lakehouse.orchestration.lineage.why import offending
 from lakehouse.orchestration.markdown_text import plain
@@ -198,11 +199,13 @@ class SourceAssets:
             )
             with explained():
                 outcome = index_landing(work, source)
-            for day, version in outcome.landed.items():
-                tags = {DATA_VERSION_TAG: version}
-                context.log_event(
-                    dg.AssetObservation(self.landing_key, partition=str(day), tags=tags)
+            landed = [
+                dg.AssetObservation(
+                    self.landing_key, partition=str(day), tags={DATA_VERSION_TAG: version}
                 )
+                for day, version in outcome.landed.items()
+            ]
+            record_each(context, landed)
             yield _ledger_result(work, spark, source, key, outcome)
 
         return ledger
@@ -339,15 +342,16 @@ class SourceAssets:
             if snapshot is None:
                 continue
             metadata = materialization_metadata(work.lake.load_table(name), snapshot, inputs)
-            for day in outcome.days:
-                context.log_event(
-                    dg.AssetMaterialization(
-                        asset_key=key,
-                        partition=str(day),
-                        metadata={**metadata, **self._day_metadata(key, day, outcome)},
-                        tags={DATA_VERSION_TAG: data_version(snapshot).value},
-                    )
+            written = [
+                dg.AssetMaterialization(
+                    asset_key=key,
+                    partition=str(day),
+                    metadata={**metadata, **self._day_metadata(key, day, outcome)},
+                    tags={DATA_VERSION_TAG: data_version(snapshot).value},
                 )
+                for day in outcome.days
+            ]
+            record_each(context, written)
 
     def _explaining(
         self, work: Workplace, snapshot: Snapshot

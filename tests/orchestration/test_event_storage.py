@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import shutil
@@ -9,11 +10,14 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
-from dagster._core.events import DagsterEvent, DagsterEventType
+import sqlalchemy
+from dagster._core.events import BATCH_WRITABLE_EVENTS, DagsterEvent, DagsterEventType
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.tags import (
@@ -21,11 +25,20 @@ from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_START_TAG,
 )
 from dagster._core.utils import make_new_run_id
+from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._serdes import serialize_value
+from dagster_graphql.schema import create_schema
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
+from lakehouse.orchestration import (
+    LakehouseIOManager,
+    LakehouseResource,
+    LakehouseSpark,
+    SqlModel,
+)
 from lakehouse.orchestration.dagster_instance import PooledSqliteEvents, open_instance, prepare_home
+from lakehouse.orchestration.lineage.materialization import record_each
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = [f"00000000-0000-0000-0000-{number:012}" for number in range(12)]
@@ -78,10 +91,14 @@ def _texts(storage: SqliteEventLogStorage, run_id: str) -> list[str]:
 
 
 def _materialize(instance: dg.DagsterInstance, days: int) -> str:
-    @dg.asset(partitions_def=dg.StaticPartitionsDefinition([f"{day:03}" for day in range(days)]))
+    @dg.asset(
+        partitions_def=dg.StaticPartitionsDefinition([f"{day:03}" for day in range(days)]),
+        check_specs=[dg.AssetCheckSpec("some_rows", asset="flights")],
+    )
     def flights() -> Iterator[object]:
         yield dg.AssetObservation("flights", partition="000", metadata={"files": 3})
         yield dg.MaterializeResult(metadata={"rows": 1}, tags={"unit": "rows"})
+        yield dg.AssetCheckResult(passed=True)
 
     job = dg.Definitions(
         assets=[flights], jobs=[dg.define_asset_job("all_flights", [flights])]
@@ -154,6 +171,155 @@ def test_the_number_of_connections_does_not_depend_on_that_of_events(
     assert few == many
     assert few["run"] <= 6
     assert few.get("index", 0) <= 1
+
+
+def _rows(storage: SqliteEventLogStorage, shard: str, *tables: str) -> list[object]:
+    with closing(sqlite3.connect(storage.path_for_shard(shard))) as connection:
+        connection.row_factory = sqlite3.Row
+        return [
+            {name: row[name] for name in row.keys() if name != "create_timestamp"}  # noqa: SIM118
+            for table in tables
+            for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2")
+        ]
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_events_that_are_stored_together_are_what_they_are_one_by_one(
+    home: Path, tmp_path: Path, size: int
+) -> None:
+    with open_instance() as instance:
+        run = _materialize(instance, 5)
+        logged = [entry for entry in instance.all_logs(run) if entry.is_dagster_event]
+    events = [entry for entry in logged if entry.dagster_event_type in BATCH_WRITABLE_EVENTS]
+    kinds = Counter(entry.get_dagster_event().event_type_value for entry in events)
+    assert kinds == {
+        "ASSET_MATERIALIZATION_PLANNED": 5,
+        "ASSET_OBSERVATION": 1,
+        "ASSET_MATERIALIZATION": 5,
+        "ASSET_CHECK_EVALUATION_PLANNED": 1,
+    }
+    alone = SqliteEventLogStorage(str(tmp_path / "alone"))
+    together = PooledSqliteEvents(str(tmp_path / "together"))
+    check_planned = dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
+    events.sort(key=lambda entry: entry.dagster_event_type == check_planned)
+    events = [entry._replace(timestamp=2.0 + at / 500) for at, entry in enumerate(events)]
+    for entry in events:
+        alone.store_event(entry)
+    for start in range(0, len(events), size):
+        together.store_event_batch(events[start : start + size])
+    index = ("index", "event_logs", "asset_keys", "asset_event_tags", "asset_check_executions")
+    assert len(_rows(alone, *index)) == 12 + 1 + 5 + 1
+    assert _rows(together, *index) == _rows(alone, *index)
+    assert _rows(together, run, "event_logs") == _rows(alone, run, "event_logs")
+    together.dispose()
+
+
+PAGE = """
+query ($key: AssetKeyInput!, $before: String, $cursor: String) {
+  assetOrError(assetKey: $key) { ... on Asset {
+    assetEventHistory(
+      limit: 4, beforeTimestampMillis: $before, cursor: $cursor,
+      eventTypeSelectors: [MATERIALIZATION, OBSERVATION]
+    ) {
+      results {
+        __typename
+        ... on MaterializationEvent { runId timestamp partition }
+        ... on ObservationEvent { runId timestamp partition }
+      }
+      cursor
+    }
+  } }
+}"""
+
+
+def _shown(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
+    """The partitions on the page of an asset's events, which drops and asks for more as it does."""
+    context = WorkspaceProcessContext(instance, None).create_request_context()
+    schema = create_schema()
+    shown: dict[tuple[str, ...], dict[str, str]] = {}
+    more: dict[str, str] = {}
+    while True:
+        variables = {"key": {"path": key.path}, **more}
+        answer = asyncio.run(
+            schema.execute_async(PAGE, context_value=context, variable_values=variables)
+        )
+        assert not answer.errors
+        history = answer.data["assetOrError"]["assetEventHistory"]
+        if not history["results"]:
+            return sorted(entry["partition"] for entry in shown.values())
+        for entry in history["results"]:
+            shown.setdefault((entry["runId"], entry["timestamp"], entry["__typename"]), entry)
+        oldest = min(int(entry["timestamp"]) for entry in shown.values())
+        more = {"cursor": history["cursor"], "before": str(oldest)}
+
+
+def test_each_event_of_a_partition_is_on_dagsters_page(home: Path) -> None:
+    keys = [f"{day:03}" for day in range(10)]
+    days = dg.StaticPartitionsDefinition(keys)
+    lakehouse = LakehouseResource(catalog=str(home / "warehouse"))
+    rows = pa.table({"day": keys})
+
+    @dg.asset(partitions_def=days)
+    def plain() -> None:
+        seen = [dg.AssetObservation("seen", partition=key) for key in keys]
+        record_each(dg.AssetExecutionContext.get(), seen)
+
+    @dg.asset(partitions_def=days, metadata={"partition_expr": "day"})
+    def checked() -> pa.Table:
+        return rows
+
+    @dg.asset_check(asset=checked, blocking=True)
+    def some_rows() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    lakehouse.lake().create_table("raw.days", rows.schema).append(rows)
+    model = SqlModel(
+        name="marts.derived",
+        sql="SELECT day FROM raw.days",
+        engine="duckdb",
+        partitions=days,
+        partition_expr="day",
+    )
+    with open_instance() as instance:
+        for assets in ([plain], [checked, some_rows], [model.table().build(None)]):
+            done = dg.materialize(
+                assets,
+                instance=instance,
+                tags={
+                    ASSET_PARTITION_RANGE_START_TAG: keys[0],
+                    ASSET_PARTITION_RANGE_END_TAG: keys[-1],
+                },
+                resources={
+                    "io_manager": LakehouseIOManager(lakehouse=lakehouse),
+                    "lakehouse": lakehouse,
+                    "spark": LakehouseSpark(master="spark://nowhere:1"),
+                },
+            )
+            assert done.success
+        for key in ("plain", "seen", "checked", "marts/derived"):
+            assert _shown(instance, dg.AssetKey(key.split("/"))) == keys, key
+
+
+def test_none_of_the_events_is_stored_where_one_cannot_be(home: Path) -> None:
+    with open_instance() as instance:
+        run = _materialize(instance, 5)
+        logged = [entry for entry in instance.all_logs(run) if entry.is_dagster_event]
+    planned = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+    events = [entry for entry in logged if entry.dagster_event_type == planned]
+    assert len(events) == 5
+    ours = PooledSqliteEvents(str(home / "other"))
+    with closing(sqlite3.connect(ours.path_for_shard("index"))) as index:
+        index.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON event_logs WHEN NEW.partition = '003'"
+            " BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
+        with pytest.raises(sqlalchemy.exc.IntegrityError, match="full"):
+            ours.store_event_batch(events)
+        assert _rows(ours, run, "event_logs") == _rows(ours, "index", "event_logs") == []
+        index.execute("DROP TRIGGER full")
+    ours.store_event_batch(events)
+    assert len(_rows(ours, run, "event_logs")) == len(_rows(ours, "index", "event_logs")) == 5
+    ours.dispose()
 
 
 def test_open_files_are_bounded(

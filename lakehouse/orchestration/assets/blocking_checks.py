@@ -25,6 +25,7 @@ from lakehouse.orchestration.asset_results import explained
 from lakehouse.orchestration.assets.asset_write import AssetWrite
 from lakehouse.orchestration.assets.frames import InputRows, PolarsEngine
 from lakehouse.orchestration.checks.expectations import Suite, validate
+from lakehouse.orchestration.lineage.materialization import log_together
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.spec.metadata.snapshot import Snapshot
 
@@ -255,9 +256,10 @@ class AtStepsEnd(logging.Filter):
         if kind == EventType.STEP_SUCCESS:
             self._ended = True
             published = self._publish()
-            for held in self._held:
-                metadata = {**held.metadata, **published}
-                DagsterEvent.asset_materialization(self._step, held.with_metadata(metadata))
+            log_together(
+                self._step,
+                [held.with_metadata({**held.metadata, **published}) for held in self._held],
+            )
         elif kind in (EventType.STEP_FAILURE, EventType.STEP_UP_FOR_RETRY):
             self._ended = True
             self._drop()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import dagster as dg
+from dagster._core.events import DagsterEventBatchMetadata
+from dagster._core.execution.context.system import IStepContext
 
 from lakehouse.catalog.branch_catalog import BranchCatalog
 from lakehouse.curation.standard_fields import COMMENT
@@ -189,5 +192,29 @@ def record_again(
     that the run did not write is given the record back that it had, so that what reads it is not
     out of sync.
     """
-    for record in records:
-        context.log_event(record)
+    record_each(context, records)
+
+
+def record_each(
+    context: dg.AssetExecutionContext,
+    events: Sequence[dg.AssetMaterialization | dg.AssetObservation],
+) -> None:
+    """Record what happened to each partition: as `context.log_event` does, but together."""
+    logged = log_together(context.get_step_execution_context(), events)
+    # the step yields them
+    context.op_execution_context._events.extend(logged)  # noqa: SLF001 - as `log_event` does
+
+
+def log_together(
+    step: IStepContext, events: Sequence[dg.AssetMaterialization | dg.AssetObservation]
+) -> list[dg.DagsterEvent]:
+    """Log them as one batch, which the instance's storage may store in one transaction."""
+    batch = str(uuid4())
+    logged = []
+    for number, event in enumerate(events, 1):
+        place = DagsterEventBatchMetadata(batch, number == len(events))
+        if isinstance(event, dg.AssetObservation):
+            logged.append(dg.DagsterEvent.asset_observation(step, event, place))
+        else:
+            logged.append(dg.DagsterEvent.asset_materialization(step, event, place))
+    return logged
