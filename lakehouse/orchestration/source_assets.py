@@ -318,7 +318,7 @@ class SourceAssets:
                 self.suites,
                 error.outcomes,
                 memory,
-                self._explaining(work, error.snapshot),
+                self._explaining(work, error.snapshot, days),
             )
             raise failure_of(error) from None
         except DaysLeftAloneError as error:
@@ -354,11 +354,13 @@ class SourceAssets:
             record_each(context, written)
 
     def _explaining(
-        self, work: Workplace, snapshot: Snapshot
+        self, work: Workplace, snapshot: Snapshot, days: Sequence[date]
     ) -> Callable[[CheckOutcome], Mapping[str, object]]:
-        """What a failed check shows of its rows."""
+        """What a failed check shows of its rows, those of the days that it was about."""
         name, at = self.source.table, snapshot.snapshot_id
-        return lambda outcome: offending(work.lake, {}, name, at, outcome, lambda: work.spark)
+        return lambda outcome: offending(
+            work.lake, {}, name, at, outcome, lambda: work.spark, event_ts_in(days)
+        )
 
     def _raw_results(
         self,
@@ -414,7 +416,7 @@ class SourceAssets:
             self.suites,
             outcome.checks,
             memory,
-            self._explaining(work, outcome.snapshot),
+            self._explaining(work, outcome.snapshot, outcome.days),
         )
         kept = outcome.quarantine_snapshot
         yield dg.MaterializeResult(

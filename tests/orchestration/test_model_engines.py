@@ -617,3 +617,35 @@ def test_a_failed_check_shows_the_landing_lines(lake: Lakehouse) -> None:
     ]
     assert told == wanted[: len(told)]
     assert told
+
+
+def test_a_failed_check_shows_the_landing_lines_of_its_days_alone(lake: Lakehouse) -> None:
+    """Rows of other days have the value, too: this run's check did not count them."""
+    raw = pa.table(
+        {
+            "event_ts": pa.array([_at(day, 9) for day in (1, 2, 3)]),
+            "delay": [900, 900, 900],
+            "landing_file": [f"2013-01-0{day}.jsonl" for day in (1, 2, 3)],
+            "landing_line": [1, 2, 3],
+        }
+    )
+    lake.create_table("raw.delays", raw.schema).append(raw)
+    table = SqlModel(
+        name="clean.delays",
+        sql="SELECT event_ts, delay FROM raw.delays",
+        engine="datafusion",
+        day_column="event_ts",
+        suites=(
+            Suite(
+                "plausible",
+                (expect("column_values_to_be_between", column="delay", max_value=720),),
+                blocking=False,
+            ),
+        ),
+    ).table()
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert _materialized(lake, table, instance, "2013-01-01", "2013-01-03").success
+        done = _materialized(lake, table, instance, "2013-01-02")
+    (check,) = [one for one in done.get_asset_check_evaluations() if not one.passed]
+    assert check.metadata["unexpected_values"].value == 1
+    assert check.metadata["landing lines"].value == "2013-01-02.jsonl: 2"

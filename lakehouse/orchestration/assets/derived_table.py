@@ -70,6 +70,7 @@ from lakehouse.orchestration.assets.partition_filter import (
 from lakehouse.orchestration.assets.staleness import RefreshState, Staleness, staleness
 from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
 from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
+from lakehouse.orchestration.checks.plain_expectations import columns_read
 from lakehouse.orchestration.lineage.materialization import (
     ColumnSources,
     data_version,
@@ -423,7 +424,7 @@ class DerivedTable(ComputedTable):
                     self._suites,
                     error.outcomes,
                     memory,
-                    self._explaining(lake, error.snapshot, spark),
+                    self._explaining(lake, error.snapshot, done, spark),
                 )
                 raise failure_of(error) from None
             table = lake.load_table(self.name)
@@ -446,15 +447,19 @@ class DerivedTable(ComputedTable):
             record_again(context, records)
             memory = DayMemory(context.instance, done)
             yield from check_results(
-                self.key, self._suites, outcomes, memory, self._explaining(lake, snapshot, spark)
+                self.key,
+                self._suites,
+                outcomes,
+                memory,
+                self._explaining(lake, snapshot, done, spark),
             )
 
         return derived
 
     def _explaining(
-        self, lake: Lakehouse, snapshot: Snapshot, spark: LakehouseSpark
+        self, lake: Lakehouse, snapshot: Snapshot, keys: Sequence[str], spark: LakehouseSpark
     ) -> Callable[[CheckOutcome], Mapping[str, object]]:
-        """What a failed check shows of its rows."""
+        """What a failed check shows of its rows, those of the partitions that it was about."""
 
         def explain(outcome: CheckOutcome) -> Mapping[str, object]:
             # why explains derived tables, and imports them
@@ -467,6 +472,7 @@ class DerivedTable(ComputedTable):
                 snapshot.snapshot_id,
                 outcome,
                 lambda: spark.spark_session,
+                self.where(keys or None, lake.load_table(self.name).schema()),
             )
 
         return explain
@@ -663,8 +669,13 @@ class Computation:
         def judged(suites: Sequence[Suite], chosen: Sequence[str] | None) -> list[CheckOutcome]:
             if not suites:
                 return []
-            where = of.where(chosen, table.schema())
-            with self.engine.staged(InputRows(table, where, snapshot.snapshot_id)) as rows:
+            schema = table.schema()
+            where = of.where(chosen, schema)
+            asked = [expectation for suite in suites for expectation in suite.expectations]
+            read = columns_read(asked, of.day_column)
+            names = None if read is None else [it for it in schema.column_names if it in read]
+            staged = InputRows(table, where, snapshot.snapshot_id, columns=names)
+            with self.engine.staged(staged) as rows:
                 if of.day_column is None or chosen is None:
                     return validate(rows, suites, of.name)
                 return validate_days(rows, suites, of.name, _days(chosen), of.day_column)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
 from typing import Any
@@ -18,11 +19,17 @@ from sqlglot import exp
 from lakehouse.expressions.filter_text import quoted
 from lakehouse.ingestion.audit import BadDay, CheckOutcome
 from lakehouse.orchestration.checks.bad_days import bad_days_of
-from lakehouse.orchestration.checks.plain_expectations import held, proofs_of_days
+from lakehouse.orchestration.checks.plain_expectations import (
+    SHOWN,
+    Verdict,
+    proofs_of_days,
+    verdicts,
+)
 
 UNEXPECTED_WHERE = "unexpected_where"
 """Metadata of a failed check: a filter that passes rows which it did not expect."""
-_LISTED = 20
+_FIRST = ("column", "mostly", "min_value", "max_value")
+_NOT_NULL = "expect_column_values_to_not_be_null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +65,22 @@ def expect(type_: str, **arguments: object) -> Expectation:
 def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutcome]:
     """Check rows against suites.
 
-    One aggregate proves what holds plainly; Great Expectations judges the rest.
+    One aggregate decides most; Great Expectations judges a suite of which it leaves something open.
 
     Args:
-        frame: of Spark, which should be persisted by the caller, since each expectation may read
-            it; or a table of Arrow, judged as a frame of pandas, in which a NaN is a null.
+        frame: of Spark, which should be persisted by the caller, since it is read again where
+            something fails; or a table of Arrow, in which a NaN is a null.
         suites: what must hold.
         where: names the data in messages.
     """
     asked = [expectation for suite in suites for expectation in suite.expectations]
-    proved = iter(held(frame, asked))
-    plain = [all(list(islice(proved, len(suite.expectations)))) for suite in suites]
-    doubtful = [suite for suite, proof in zip(suites, plain, strict=True) if not proof]
+    decided = iter(verdicts(frame, asked))
+    by_suite = [(suite, list(islice(decided, len(suite.expectations)))) for suite in suites]
+    doubtful = [suite for suite, decisions in by_suite if None in decisions]
     explained = iter(explain(frame, doubtful, where) if doubtful else ())
     return [
-        _check_outcome(suite, [], 0) if proof else next(explained)
-        for suite, proof in zip(suites, plain, strict=True)
+        next(explained) if None in decisions else _check_outcome(suite, _failed(suite, decisions))
+        for suite, decisions in by_suite
     ]
 
 
@@ -170,59 +177,54 @@ def _nullable(kind: pa.DataType) -> Any:
     }.get(kind)
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An expectation that does not hold.
+
+    Attributes:
+        expectation: with the arguments that are shown.
+        unexpected: so many values are not as expected.
+        values: some of these.
+        seen: what is shown in place of them, where there are none.
+    """
+
+    expectation: Expectation
+    unexpected: int
+    values: Sequence[object]
+    seen: object = None
+
+
+def _failed(suite: Suite, decisions: Sequence[Verdict | None]) -> list[_Failure]:
+    return [
+        _Failure(_as_shown(expectation), verdict.unexpected, verdict.examples())
+        for expectation, verdict in zip(suite.expectations, decisions, strict=True)
+        if verdict is not None and not verdict.holds
+    ]
+
+
+def _as_shown(expectation: Expectation) -> Expectation:
+    """As Great Expectations shows it: its order, bounds as floats, nothing that is a default."""
+    given = dict(expectation.arguments)
+    ordered = {name: given.pop(name) for name in _FIRST if name in given} | given
+    shown = {
+        name: float(value) if name.endswith("_value") and isinstance(value, int) else value
+        for name, value in ordered.items()
+        if value is not None and (name, value) != ("mostly", 1)
+    }
+    return replace(expectation, arguments=shown)
+
+
 def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
     expectations = [{"type": e.type, "kwargs": dict(e.arguments)} for e in suite.expectations]
     result = batch.validate(gx.ExpectationSuite(name=suite.name, expectations=expectations))
-    failures: list[str] = []
-    unexpected = 0
-    where: list[str] = []
-    for judged in result.results:
-        if not judged.success:
-            failures.append(_failure(judged))
-            unexpected += int(judged.result.get("unexpected_count") or 0)
-            where += _where(judged.expectation_config, judged.result)
-    return _check_outcome(suite, failures, unexpected, " or ".join(dict.fromkeys(where)))
-
-
-def _where(asked: Any, result: Mapping[str, Any]) -> list[str]:
-    """Rows that an expectation on values of a column did not expect, as a filter; a few of them."""
-    named = asked.kwargs.get("column")
-    if named is None or not str(asked.type).startswith("expect_column_values"):
-        return []
-    column = quoted((named,))
-    if str(asked.type) == "expect_column_values_to_not_be_null":
-        return [f"{column} IS NULL"]
-    unexpected = result.get("partial_unexpected_list") or ()
-    # numpy's own where the column of a frame of pandas is nullable
-    values = list(
-        dict.fromkeys(value.item() if hasattr(value, "item") else value for value in unexpected)
-    )
-    if not values or not {type(value) for value in values} <= {str, int, float, date}:
-        return []
-    written = [exp.convert(value).sql() for value in values]
-    return [f"{column} IN ({', '.join(written[:_LISTED])})"]
-
-
-def _check_outcome(
-    suite: Suite, failures: Sequence[str], unexpected: int, where: str = ""
-) -> CheckOutcome:
-    return CheckOutcome(
-        name=suite.name,
-        passed=not failures,
-        blocking=suite.blocking,
-        failures=tuple(failures),
-        metadata={
-            "expectations": len(suite.expectations),
-            "failed_expectations": len(failures),
-            "unexpected_values": unexpected,
-            **({UNEXPECTED_WHERE: where} if where else {}),
-        },
+    return _check_outcome(
+        suite, [_explained(judged) for judged in result.results if not judged.success]
     )
 
 
-def _failure(judged: Any) -> str:
-    arguments = {k: v for k, v in judged.expectation_config.kwargs.items() if k != "batch_id"}
-    observed = judged.result.get("partial_unexpected_list") or judged.result.get("observed_value")
+def _explained(judged: Any) -> _Failure:
+    config, result = judged.expectation_config, judged.result
+    arguments = {k: v for k, v in config.kwargs.items() if k != "batch_id"}
     error = next(
         (
             e.get("exception_message")
@@ -231,8 +233,55 @@ def _failure(judged: Any) -> str:
         ),
         None,
     )
-    return (
-        f"{_called(judged.expectation_config.type, arguments)} found {str(error or observed)[:200]}"
+    # numpy's and pandas' own where the column of a frame of pandas is nullable
+    values = [
+        None if config.type == _NOT_NULL else value.item() if hasattr(value, "item") else value
+        for value in result.get("partial_unexpected_list") or ()
+    ]
+    return _Failure(
+        Expectation(str(config.type), arguments),
+        int(result.get("unexpected_count") or 0),
+        () if error else values,
+        error or result.get("observed_value"),
+    )
+
+
+def _where(failure: _Failure) -> list[str]:
+    """Rows that an expectation on values of a column did not expect, as a filter; a few of them."""
+    kind, named = failure.expectation.type, failure.expectation.arguments.get("column")
+    if named is None or not kind.startswith("expect_column_values"):
+        return []
+    column = quoted((str(named),))
+    if kind == _NOT_NULL:
+        return [f"{column} IS NULL"]
+    values = [
+        value
+        for value in dict.fromkeys(failure.values)
+        if not isinstance(value, float) or math.isfinite(value)
+    ]
+    if not values or not {type(value) for value in values} <= {str, int, float, date}:
+        return []
+    written = [exp.convert(value).sql() for value in values]
+    return [f"{column} IN ({', '.join(written[:SHOWN])})"]
+
+
+def _check_outcome(suite: Suite, failures: Sequence[_Failure]) -> CheckOutcome:
+    where = " or ".join(dict.fromkeys(text for failure in failures for text in _where(failure)))
+    return CheckOutcome(
+        name=suite.name,
+        passed=not failures,
+        blocking=suite.blocking,
+        failures=tuple(
+            f"{_called(failure.expectation.type, failure.expectation.arguments)} found "
+            f"{str(failure.values or failure.seen)[:200]}"
+            for failure in failures
+        ),
+        metadata={
+            "expectations": len(suite.expectations),
+            "failed_expectations": len(failures),
+            "unexpected_values": sum(failure.unexpected for failure in failures),
+            **({UNEXPECTED_WHERE: where} if where else {}),
+        },
     )
 
 

@@ -1,17 +1,20 @@
-"""Expectations that one aggregate proves.
+"""Expectations that one aggregate decides.
 
-Great Expectations takes seconds to import and reads the frame for each expectation. Most days
-nothing is wrong, and then one aggregate over all expectations shows it, of Spark or, over rows in
-memory, of Polars. What it does not prove, because a value is unexpected, a column is missing or the
-expectation is of another kind, is left to Great Expectations, which finds out and explains. So the
-two never disagree about a failure: only one of them can report it.
+Great Expectations takes seconds to import and reads the frame for each expectation. One aggregate
+over all expectations, of Spark or, over rows in memory, of Polars, shows which hold, and of those
+about a share of a column's values also which fail, whose unexpected values are then read. What the
+counts do not decide, because a column is missing, a value comes twice or the expectation is of
+another kind, is left to Great Expectations.
 """
+
+from __future__ import annotations
 
 import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
@@ -21,6 +24,8 @@ NUMBERS = INEXACT | {"byte", "short", "integer", "long", "decimal"}
 EXACT = frozenset({"byte", "short", "integer", "long", "string", "date", "timestamp"})
 # `mostly` is compared by Great Expectations in floating point: what is this near is left to it
 MARGIN = 1e-9
+SHOWN = 20
+"""So many unexpected values are read, as Great Expectations does."""
 
 
 class Counting(Protocol):
@@ -39,10 +44,16 @@ class Counting(Protocol):
         """Those that have a value."""
 
     def within(self, name: str, low: float | None, high: float | None) -> Any:
-        """Those whose number is within bounds, both included."""
+        """The condition that a number is within bounds, both included."""
 
     def among(self, name: str, values: Sequence[str]) -> Any:
-        """Those whose text is one of some."""
+        """The condition that a text is one of some."""
+
+    def meeting(self, condition: Any) -> Any:
+        """Those that meet a condition."""
+
+    def others(self, name: str, condition: Any, most: int) -> list[Any]:
+        """The first values that do not meet it, in the order of the rows."""
 
     def different(self, name: str) -> Any:
         """Different values."""
@@ -66,10 +77,12 @@ class Proof:
         mostly: they count the values and those of them that are as expected, of which this share
             has to be, so that the counts of days add up to those of several days. None: they have
             to be equal, and what holds for all rows holds for some.
+        examples: reads so many of the values that are not as expected; None: nobody here can.
     """
 
     columns: tuple[Any, Any]
     mostly: float | None = None
+    examples: Callable[[int], list[Any]] | None = None
 
     def enough(self, count: int, good: int) -> bool:
         """Whether the two counts prove it."""
@@ -78,6 +91,30 @@ class Proof:
     def fails(self, count: int, good: int) -> bool:
         """Whether Great Expectations, which compares the share itself, finds that it fails."""
         return count != good and (self.mostly is None or good / count < self.mostly)
+
+    def verdict(self, count: int, good: int) -> Verdict | None:
+        """What the two counts decide; None: nothing."""
+        examples, unexpected = self.examples, count - good
+        if self.enough(count, good):
+            return Verdict(holds=True)
+        if examples is None or self.mostly is None or good / count > self.mostly - MARGIN:
+            return None
+        return Verdict(False, unexpected, lambda: examples(min(unexpected, SHOWN)))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What counts decide of an expectation.
+
+    Attributes:
+        holds: whether it holds.
+        unexpected: so many values are not as expected; 0 where it holds.
+        examples: reads some of these.
+    """
+
+    holds: bool
+    unexpected: int = 0
+    examples: Callable[[], list[Any]] = list
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +140,32 @@ class DayProofs:
         ]
 
 
-def held(frame: Any, expectations: Sequence[Any]) -> list[bool]:
-    """For each expectation whether it certainly holds: False says nothing.
+def verdicts(frame: Any, expectations: Sequence[Any]) -> list[Verdict | None]:
+    """For each expectation whether it holds; None: the counts do not decide.
 
     Args:
         frame: a DataFrame of Spark or a table of Arrow; is read once, or not at all when there is
             nothing to prove.
         expectations: each with `type` and `arguments`, as Great Expectations names them.
     """
-    return _held(_counting(frame), expectations)
+    return _verdicts(_counting(frame), expectations)
+
+
+def columns_read(expectations: Sequence[Any], day: str | None) -> set[str] | None:
+    """The columns that they are about, with that of the day; None: of one it is not known.
+
+    >>> from lakehouse.orchestration.checks.expectations import expect
+    >>> columns_read([expect("column_values_to_be_unique", column="id")], None)
+    {'id'}
+    >>> columns_read([expect("table_row_count_to_be_between", min_value=1)], None)
+    """
+    names = {day} if day is not None else set()
+    for expectation in expectations:
+        if expectation.type not in _PROOFS or expectation.arguments.keys() - _KNOWN:
+            return None
+        arguments = expectation.arguments
+        names |= {*arguments.get("column_list", ()), *filter(None, [arguments.get("column")])}
+    return names
 
 
 def proofs_of_days(frame: Any, expectations: Sequence[Any], day: str) -> DayProofs | None:
@@ -130,19 +184,17 @@ def proofs_of_days(frame: Any, expectations: Sequence[Any], day: str) -> DayProo
     proved = [(expectation, _proof(rows, expectation)) for expectation in expectations]
     shares = [(one, proof) for one, proof in proved if proof and proof.mostly is not None]
     others = [one for one, proof in proved if proof is None or proof.mostly is None]
-    if not shares or not all(_held(rows, others)):
+    if not shares or not all(one and one.holds for one in _verdicts(rows, others)):
         return None
     counts = rows.by_day(day, [wanted for _, proof in shares for wanted in proof.columns])
     return DayProofs(shares, counts)
 
 
-def _held(rows: Counting, expectations: Sequence[Any]) -> list[bool]:
+def _verdicts(rows: Counting, expectations: Sequence[Any]) -> list[Verdict | None]:
     proofs = [_proof(rows, expectation) for expectation in expectations]
     wanted = [column for proof in proofs if proof for column in proof.columns]
-    if not wanted:
-        return [False] * len(proofs)
-    counts = iter(rows.counted(wanted))
-    return [proof is not None and proof.enough(next(counts), next(counts)) for proof in proofs]
+    counts = iter(rows.counted(wanted) if wanted else ())
+    return [proof.verdict(next(counts), next(counts)) if proof else None for proof in proofs]
 
 
 def _counting(frame: Any) -> Counting:
@@ -169,14 +221,18 @@ class SparkRows(Counting):
 
     def within(self, name: str, low: float | None, high: float | None) -> Any:
         column, f = self._column(name), self._f
-        inside = f.lit(True)
-        inside = inside if low is None else inside & (column >= f.lit(low))
-        inside = inside if high is None else inside & (column <= f.lit(high))
-        return f.count(f.when(column.isNotNull() & inside, 1))
+        above = f.lit(True) if low is None else column >= f.lit(low)
+        return above if high is None else above & (column <= f.lit(high))
 
     def among(self, name: str, values: Sequence[str]) -> Any:
-        column = self._column(name)
-        return self._f.count(self._f.when(column.isin(list(values)), 1))
+        return self._column(name).isin(list(values))
+
+    def meeting(self, condition: Any) -> Any:
+        return self._f.count(self._f.when(condition, 1))
+
+    def others(self, name: str, condition: Any, most: int) -> list[Any]:
+        values = self._frame.where(~condition).select(self._column(name))
+        return [row[0] for row in values.limit(most).collect()]
 
     def different(self, name: str) -> Any:
         return self._f.count_distinct(self._column(name))
@@ -224,13 +280,18 @@ class ArrowRows(Counting):
 
     def within(self, name: str, low: float | None, high: float | None) -> Any:
         column = self._column(name)
-        inside = column.is_not_null()
-        inside = inside if low is None else inside & (column >= low)
-        inside = inside if high is None else inside & (column <= high)
-        return inside.sum()
+        above = self._pl.lit(value=True) if low is None else column >= low
+        return above if high is None else above & (column <= high)
 
     def among(self, name: str, values: Sequence[str]) -> Any:
-        return self._column(name).is_in(list(values)).sum()
+        return self._column(name).is_in(list(values))
+
+    def meeting(self, condition: Any) -> Any:
+        return condition.sum()
+
+    def others(self, name: str, condition: Any, most: int) -> list[Any]:
+        values = self._frame([condition]).filter(~condition)
+        return cast("list[Any]", values[self._numbers[name]].head(most).to_list())
 
     def different(self, name: str) -> Any:
         return self._column(name).drop_nulls().n_unique()
@@ -282,7 +343,8 @@ def _not_null(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
     mostly = _mostly(arguments, {"column"})
     if mostly is None:
         return None
-    return Proof((rows.rows(), rows.values(arguments["column"])), mostly)
+    counts = rows.rows(), rows.values(arguments["column"])
+    return Proof(counts, mostly, lambda most: [None] * most)
 
 
 def _between(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
@@ -294,7 +356,7 @@ def _between(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
         isinstance(bound, bool) or not isinstance(bound, int | float | None) for bound in bounds
     ):
         return None
-    return Proof((rows.values(name), rows.within(name, *bounds)), mostly)
+    return _share(rows, name, rows.within(name, *bounds), mostly, explained=_is_plain(*bounds))
 
 
 def _in_set(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
@@ -304,7 +366,7 @@ def _in_set(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
         return None
     if not values or not all(isinstance(value, str) for value in values):
         return None
-    return Proof((rows.values(name), rows.among(name, values)), mostly)
+    return _share(rows, name, rows.among(name, values), mostly)
 
 
 def _unique(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
@@ -319,6 +381,21 @@ def _compound_unique(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
     if arguments.keys() != {"column_list"} or any(rows.types[name] not in EXACT for name in names):
         return None
     return Proof((rows.rows(), rows.combinations(names)))
+
+
+def _share(
+    rows: Counting, name: str, condition: Any, mostly: float, *, explained: bool = True
+) -> Proof:
+    """Of the values of a column that meet a condition, which null does not."""
+    explained = explained and rows.types[name] != "decimal"
+    examples = partial(rows.others, name, condition) if explained else None
+    return Proof((rows.values(name), rows.meeting(condition)), mostly, examples)
+
+
+def _is_plain(low: float | None, high: float | None) -> bool:
+    """Whether Great Expectations, which makes floats of bounds, finds the same with them."""
+    bounds = [bound for bound in (low, high) if bound is not None]
+    return bounds == sorted(bounds) and all(abs(bound) <= 2**53 for bound in bounds)
 
 
 def _mostly(arguments: Mapping[str, Any], known: set[str]) -> float | None:
@@ -336,6 +413,7 @@ _PROOFS: Mapping[str, Callable[[Counting, dict[str, Any]], Proof | None]] = {
     "expect_column_values_to_be_unique": _unique,
     "expect_compound_columns_to_be_unique": _compound_unique,
 }
+_KNOWN = frozenset({"column", "column_list", "min_value", "max_value", "value_set", "mostly"})
 _KINDS = {
     pa.int8(): "byte",
     pa.int16(): "short",

@@ -35,7 +35,7 @@ from lakehouse.errors import (
     NotFoundError,
 )
 from lakehouse.expressions.bound_filter import conjunction
-from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.ingestion.audit import CheckOutcome
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
 from lakehouse.lake import Lakehouse
@@ -332,15 +332,19 @@ def offending(
     snapshot_id: int,
     outcome: CheckOutcome,
     session: Callable[[], SparkSession],
+    judged: Where = None,
 ) -> dict[str, str]:
-    """Of a failed check: the command that explains its rows, and a few of their landing lines."""
+    """Of a failed check: the command that explains its rows, and a few of their landing lines.
+
+    `judged` are the rows that the check was about; None: all.
+    """
     where = outcome.metadata.get(UNEXPECTED_WHERE)
     if not where:
         return {}
     text = f'lakehouse why {name} --snapshot {snapshot_id} --where "{where}"'
     try:
         answer = explained_rows(
-            lake, derived, name, str(where), snapshot_id=snapshot_id, session=session
+            lake, derived, name, str(where), snapshot_id=snapshot_id, among=judged, session=session
         )
     except LakehouseError as error:  # such as too many rows
         return {"explain": text, "landing lines": error.message[:1000]}
@@ -376,12 +380,14 @@ def explained_rows(
     column: str | None = None,
     snapshot_id: int | None = None,
     run: str | None = None,
+    among: Where = None,
     keys: Mapping[str, Sequence[str]] | None = None,
     session: Callable[[], SparkSession],
 ) -> Why:
     """As `why`, by these definitions; `session` is asked where SQL needs Spark.
 
-    `keys` are columns that rows of tables of functions have from their inputs' rows.
+    Only rows `among` these are explained. `keys` are columns that rows of tables of functions have
+    from their inputs' rows.
     """
     explaining = _Explaining(lake, derived, session, keys or {})
     view = plain_view(lake, name)
@@ -399,8 +405,10 @@ def explained_rows(
     if column is not None and column not in table.metadata.schema_for(snapshot).column_names:
         known = ", ".join(table.metadata.schema_for(snapshot).column_names)
         raise InvalidInputError(f"{name} has no column {column!r}; columns: {known}")
-    check_condition(name, where, table.metadata.schema_for(snapshot))
-    scan = table.scan(where, snapshot_id=snapshot.snapshot_id)
+    schema = table.metadata.schema_for(snapshot)
+    check_condition(name, where, schema)
+    chosen = conjunction([bind(where, schema), bind(among, schema)])
+    scan = table.scan(chosen, snapshot_id=snapshot.snapshot_id)
     count = scan.count()
     if count > MOST_ROWS:
         raise InvalidInputError(
