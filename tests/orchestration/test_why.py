@@ -21,6 +21,7 @@ import lakehouse as lh
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.ingestion.audit import CheckOutcome
 from lakehouse.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
+from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration import SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
@@ -439,6 +440,29 @@ def test_questions_that_cannot_be_asked(chain: Any) -> None:
     lake.create_table("raw.n", numbers.schema).append(numbers)
     with pytest.raises(InvalidInputError, match=r"10,001 rows of raw\.n are true: at most 10,000"):
         asked(lake, derived, "raw.n", "true")
+
+
+def test_the_lines_of_a_check_of_raw_rows_are_those_of_its_days(tmp_path: Path) -> None:
+    lake = lh.load_catalog((tmp_path / "warehouse").as_uri())
+    given = rows(random.Random(4), 20, "a.jsonl")
+    snapshot = lake.create_table("raw.a", RAW).append(given).snapshot
+    outcome = CheckOutcome("s", passed=False, blocking=True, metadata={UNEXPECTED_WHERE: "v = 1"})
+    by_day = {
+        day: [
+            row["landing_line"]
+            for row in given.to_pylist()
+            if row["v"] == 1 and row["event_ts"].date() == day
+        ]
+        for day in (dt.date(2013, 1, day) for day in (1, 2, 3))
+    }
+    assert sum(map(bool, by_day.values())) > 1, "the filter alone would show other days"
+    for day, lines in by_day.items():
+        if lines:
+            where = event_ts_in([day])
+            shown = offending(lake, {}, "raw.a", snapshot.snapshot_id, outcome, no_spark, where)
+            numbers = shown["landing lines"].removeprefix("a.jsonl: ").split(", ")
+            ends = [list(map(int, span.split("-"))) for span in numbers]
+            assert [n for end in ends for n in range(end[0], end[-1] + 1)] == lines
 
 
 def test_a_check_whose_rows_cannot_be_explained_has_failed_all_the_same(
