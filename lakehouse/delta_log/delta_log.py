@@ -333,9 +333,10 @@ class DeltaLog:
         return Head.of(version, self._info(version)[ENGINE])
 
     def _replayed(self) -> tuple[int, LogState, pa.Table]:
-        """The newest version, what it shows, and more of it: rows of the last checkpoint as is.
+        """The newest version, and what it shows, in two parts.
 
-        These are the files that no version since has touched.
+        The second are the rows of the last checkpoint whose files no version has touched since;
+        the first lacks these files.
         """
         point = self._last_checkpoint()  # first: the end is not before it
         newest = self._newest(point)

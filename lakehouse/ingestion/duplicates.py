@@ -8,7 +8,7 @@ hold duplicates are written again without them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -74,7 +74,7 @@ class _Part:
 
     @property
     def rows(self) -> int:
-        """At most so many, of all parts."""
+        """How many rows the files hold, those of the other parts as well."""
         new = sum(file.record_count for file in self.new)
         return new + sum(task.data_file.record_count for task in self.present)
 
@@ -113,9 +113,10 @@ def find_duplicates(
         return duplicates
 
     def compare(parts: Sequence[_Part], _task: str) -> list[Duplicates]:
-        return [_compared(part, comparison) for part in _joined(parts)]
+        return [_compared(part, comparison) for part in parts]
 
-    groups = in_tasks(2 * workers.tasks(), list(_parts(new, present, comparison.read)))
+    days = in_tasks(2 * workers.tasks(), list(_parts(new, present, comparison.read)))
+    groups = [list(_joined(parts)) for parts in days]
     reported = partial(progress, "tasks of comparing rows")
     for compared in chain.from_iterable(workers.results(groups, compare, reported)):
         for path, positions in compared.positions.items():
@@ -179,18 +180,26 @@ def _parts(
             yield replace(whole, number=number, count=count)
 
 
-def _joined(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """The same in as few as a worker may compare at a time: rows of two days are never equal."""
-    joined: _Part | None = None
+def _joined(parts: Iterable[_Part]) -> Iterator[_Part]:
+    """Days that a worker may compare at a time as one part: rows of two days are never equal."""
+    days: list[_Part] = []
+    rows = 0
     for part in parts:
-        if joined is None or joined.count + part.count > 2 or joined.rows + part.rows > _MOST_ROWS:
-            if joined is not None:
-                yield joined
-            joined = part
-        else:
-            joined = _Part(joined.new + part.new, joined.present + part.present)
-    if joined is not None:
-        yield joined
+        rows += part.rows
+        if days and rows > _MOST_ROWS:  # of a part of a day, whose day has more, at once
+            yield _as_one(days)
+            days, rows = [], part.rows
+        days.append(part)
+    yield _as_one(days)
+
+
+def _as_one(days: Sequence[_Part]) -> _Part:
+    if len(days) == 1:
+        return days[0]
+    return _Part(
+        tuple(file for day in days for file in day.new),
+        tuple(task for day in days for task in day.present),
+    )
 
 
 def _day_field(spec: PartitionSpec, schema: Schema) -> int | None:

@@ -43,7 +43,6 @@ from lakehouse.orchestration.lineage.materialization import (
     data_version,
     materialization_metadata,
     newest_records,
-    record_again,
     record_each,
 )
 from lakehouse.orchestration.lineage.why import offending
@@ -431,7 +430,7 @@ class SourceAssets:
                 ),
             },
         )
-        record_again(context, records)
+        record_each(context, records)
         yield self._few_quarantined(outcome, memory)
 
     def _day_metadata(

@@ -76,7 +76,7 @@ from lakehouse.orchestration.lineage.materialization import (
     data_version,
     materialization_metadata,
     newest_records,
-    record_again,
+    record_each,
 )
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
@@ -444,7 +444,7 @@ class DerivedTable(ComputedTable):
                     **({} if refresh is None else {REFRESH_METADATA: refresh.to_dict()}),
                 },
             )
-            record_again(context, records)
+            record_each(context, records)
             memory = DayMemory(context.instance, done)
             yield from check_results(
                 self.key,

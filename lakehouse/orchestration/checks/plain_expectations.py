@@ -386,7 +386,7 @@ def _compound_unique(rows: Counting, arguments: dict[str, Any]) -> Proof | None:
 def _share(
     rows: Counting, name: str, condition: Any, mostly: float, *, explained: bool = True
 ) -> Proof:
-    """Of the values of a column that meet a condition, which null does not."""
+    """The share of a column's values that meet a condition, which no null meets."""
     explained = explained and rows.types[name] != "decimal"
     examples = partial(rows.others, name, condition) if explained else None
     return Proof((rows.values(name), rows.meeting(condition)), mostly, examples)

@@ -168,7 +168,12 @@ def table_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
 def newest_records(
     instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Sequence[str]
 ) -> list[dg.AssetMaterialization]:
-    """The newest materialization of each of the partitions that has one."""
+    """The newest materialization of each of the partitions that has one.
+
+    Dagster records a materialization of every partition of a run, all with one data version. One
+    that the run does not write is recorded as it was once more (`record_each`), after the run's
+    own, so that what reads it is not out of sync.
+    """
     if not partitions:
         return []
     newest = instance.event_log_storage.get_latest_storage_id_by_partition(
@@ -181,18 +186,6 @@ def newest_records(
     )
     records = [record.asset_materialization for record in fetched.records]
     return [record for record in records if record is not None]
-
-
-def record_again(
-    context: dg.AssetExecutionContext, records: Sequence[dg.AssetMaterialization]
-) -> None:
-    """Make them the newest of their partitions; to be called after the run's own are recorded.
-
-    Dagster records a materialization of every partition of a run, all with one data version. One
-    that the run did not write is given the record back that it had, so that what reads it is not
-    out of sync.
-    """
-    record_each(context, records)
 
 
 def record_each(
