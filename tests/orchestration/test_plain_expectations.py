@@ -182,6 +182,17 @@ def test_what_an_aggregate_decides_does_not_load_great_expectations(frame_of, mo
         validate(frame, [fine, bad], "rows")
 
 
+def test_of_nulls_it_is_shown_how_many_there_are(frame_of):
+    frame = frame_of([(1,), *[(None,)] * 21], struct(n=t.LongType()))
+    one = Suite("one", (expect("column_values_to_not_be_null", column="n", mostly=0.5),))
+    text = "expect_column_values_to_not_be_null(column='n', mostly=0.5) found 21 nulls"
+    for judge in (validate, checks.explain):  # by counts, and by Great Expectations
+        [outcome] = judge(frame, [one], "rows")
+        assert outcome.failures == (text,)
+        assert outcome.metadata["unexpected_values"] == 21
+        assert outcome.metadata[checks.UNEXPECTED_WHERE] == "n IS NULL"
+
+
 def test_days_that_fail_are_those_that_great_expectations_fails(frame_of, monkeypatch):
     rng = random.Random(20261124)
     days = [date(2026, 1, 1) + timedelta(n) for n in range(6)]

@@ -193,6 +193,12 @@ class _Failure:
     values: Sequence[object]
     seen: object = None
 
+    def __str__(self) -> str:
+        called = _called(self.expectation.type, self.expectation.arguments)
+        if self.expectation.type == _NOT_NULL and self.unexpected:
+            return f"{called} found {self.unexpected:,} null{'s' * (self.unexpected > 1)}"
+        return f"{called} found {str(self.values or self.seen)[:200]}"
+
 
 def _failed(suite: Suite, decisions: Sequence[Verdict | None]) -> list[_Failure]:
     return [
@@ -235,7 +241,7 @@ def _explained(judged: Any) -> _Failure:
     )
     # numpy's and pandas' own where the column of a frame of pandas is nullable
     values = [
-        None if config.type == _NOT_NULL else value.item() if hasattr(value, "item") else value
+        value.item() if hasattr(value, "item") else value
         for value in result.get("partial_unexpected_list") or ()
     ]
     return _Failure(
@@ -271,11 +277,7 @@ def _check_outcome(suite: Suite, failures: Sequence[_Failure]) -> CheckOutcome:
         name=suite.name,
         passed=not failures,
         blocking=suite.blocking,
-        failures=tuple(
-            f"{_called(failure.expectation.type, failure.expectation.arguments)} found "
-            f"{str(failure.values or failure.seen)[:200]}"
-            for failure in failures
-        ),
+        failures=tuple(map(str, failures)),
         metadata={
             "expectations": len(suite.expectations),
             "failed_expectations": len(failures),
