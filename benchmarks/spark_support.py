@@ -32,6 +32,9 @@ COLUMNS = (
     "substr(sha1(CAST(id AS STRING)), 1, 12) AS token",
 )
 
+_WORKER_TICKS: dict[tuple[int, int], int] = {}
+"""By process and when it started: what each Python worker of Spark has taken, ended ones too."""
+
 
 def events(spark: SparkSession, rows: int, *, days: int, slices: int) -> DataFrame:
     """`rows` events of eight columns, in the order of event time, over `days` days."""
@@ -112,19 +115,30 @@ def keep_iceberg(name: str, measured: dict[str, Any]) -> None:
 
 
 def processor_seconds() -> float:
-    """Processor time of this process, JVM and Python workers, from /proc; 0 without /proc."""
+    """Processor time of this process, JVM and Python workers, from /proc; 0 without /proc.
+
+    What workers took that have ended since the last call is in it: PySpark's daemon ends them when
+    they idle, and ignores how, so that the kernel adds their time to nobody's.
+    """
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
+    workers: dict[int, tuple[int, int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        parents[int(folder.name)] = int(fields[1])
-        ticks[int(folder.name)] = sum(map(int, fields[11:15]))
-    return sum(spent for pid, spent in ticks.items() if _below(pid, parents)) / os.sysconf(
-        "SC_CLK_TCK"
-    )
+        pid = int(folder.name)
+        parents[pid] = int(fields[1])
+        ticks[pid] = sum(map(int, fields[11:15]))
+        if b"pyspark.daemon" in command:
+            workers[pid] = (pid, int(fields[19]))
+    ours = [pid for pid in ticks if _below(pid, parents)]
+    forked = {pid for pid in ours if pid in workers and parents[pid] in workers}
+    _WORKER_TICKS.update({workers[pid]: ticks[pid] for pid in forked})
+    waited_for = sum(ticks[pid] for pid in ours if pid not in forked)
+    return (waited_for + sum(_WORKER_TICKS.values())) / os.sysconf("SC_CLK_TCK")
 
 
 def _below(pid: int, parents: dict[int, int]) -> bool:

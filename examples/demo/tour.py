@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -133,6 +134,10 @@ def run(
     for ended in end_dead_runs(instance):
         _say(console, f"run {ended} was killed earlier: marked as failed, its pool slots are free")
     _heading(console, "1. Events land")
+    if not lake.table_exists(FLIGHTS.table):
+        # Spark starts meanwhile; where it cannot, the first run says so
+        spark = definitions.resources["spark"]
+        ThreadPoolExecutor(1).submit(lambda: spark.spark_session)
     late = _land(tour, options)
     _heading(
         console, "2. The pipeline runs: landing files, raw, quarantine, checks, derived tables"

@@ -345,8 +345,9 @@ def _write(
     work: Workplace, source: Source, plan: IngestPlan, columns: Sequence[Column], audit: Audit
 ) -> tuple[list[LedgerRow], tuple[CheckOutcome, ...]]:
     raw, quarantine = work.lake.load_table(source.table), quarantine_table(work.lake, source)
+    workers = work.workers(source, text_bytes({task.file for task in plan.tasks}))
     taken = second_pass(
-        work.workers(source, text_bytes({task.file for task in plan.tasks})),
+        workers,
         work.reader(source),
         plan.tasks,
         columns,
@@ -356,7 +357,7 @@ def _write(
     )
     if source.transform is not None and taken.rows:
         work.say("transforming the rows")
-        taken = transform_staged(work, source, columns, raw, quarantine, taken)
+        taken = transform_staged(work, workers, source, columns, raw, quarantine, taken)
     try:
         done = settled(plan.rows, _without_duplicates(work, source, plan, raw, taken))
         _quarantine_dated(work, plan, quarantine, taken)

@@ -6,25 +6,27 @@ Every line that goes in comes out once: as a row, or as a reject with the reason
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyspark import StorageLevel
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.ingestion.definition_changes import make_room, tell
 from lakehouse.ingestion.duplicates import in_tasks, reading
 from lakehouse.ingestion.reading.formats.record_chunks import QUARANTINED_TEXT_MAX, REJECTS_SCHEMA
-from lakehouse.ingestion.reading.typing.typed_rows import rows_schema
 from lakehouse.ingestion.source import (
     EVENT_TS,
     LANDING_FILE,
@@ -36,14 +38,16 @@ from lakehouse.ingestion.source import (
 from lakehouse.ingestion.source_tables import COMPUTED_DOC
 from lakehouse.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.ingestion.workers.row_pass import TakenRows
-from lakehouse.ingestion.workers.workers import SparkWorkers
+from lakehouse.ingestion.workers.worker_stages import shown_rows
+from lakehouse.ingestion.workers.workers import SparkWorkers, ThisProcess, Workers
 from lakehouse.ingestion.workplace import Workplace
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.spark.spark_types import to_iceberg_schema
-from lakehouse.spark.worker_tasks import Batches, map_batches
+from lakehouse.spark.reading.worker_reader import read_groups, shown_batch
+from lakehouse.spark.spark_types import arrow_schema, to_iceberg_schema
+from lakehouse.spark.writing.distribution import utc_day
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
-from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table import Table
 
 REASON = "transform"
@@ -51,6 +55,8 @@ REASON = "transform"
 _LEFT_OUT = "left out by the transform"
 _DAY = "__day"
 _ORIGIN = (EVENT_TS, LANDING_FILE, LANDING_LINE)
+# the rows as typed, what the program made of them, its rows without rejects, and `_lines`
+_Made = tuple[DataFrame, DataFrame, object, Iterable[Any]]
 
 
 def staging_files(raw: Table) -> TableFiles:
@@ -63,6 +69,7 @@ def staging_files(raw: Table) -> TableFiles:
 
 def transform_staged(
     work: Workplace,
+    workers: Workers,
     source: Source,
     columns: Sequence[Column],
     raw: Table,
@@ -75,6 +82,7 @@ def transform_staged(
 
     Args:
         work: where to work.
+        workers: who typed the rows; what this process did is little, and goes to Spark and back.
         source: with a transform.
         columns: of the records, as typed.
         raw: it gets the columns that the transform adds, and is moved to the version with them.
@@ -88,7 +96,7 @@ def transform_staged(
     """
     storage = raw.storage
     try:
-        return _transformed(work, source, columns, raw, quarantine, taken)
+        return _transformed(work, workers, source, columns, raw, quarantine, taken)
     finally:
         storage.delete([row.file_path for row in taken.rows])
 
@@ -98,6 +106,8 @@ def apply_transform(source: Source, rows: DataFrame) -> DataFrame:
 
     Raises:
         InvalidInputError: it returns no DataFrame, or lacks a column that it needs.
+        InvalidSchemaError: it returns columns of one name, or changes the type of where a row is
+            from.
     """
     if source.transform is None:
         return rows.withColumn(QUARANTINE_REASON, F.lit(None).cast("string"))
@@ -117,6 +127,22 @@ def apply_transform(source: Source, rows: DataFrame) -> DataFrame:
             f"{where} returns no column {missing[0]!r}, which says where a row is from; it returns "
             f"{', '.join(made.columns)}"
         )
+    folded = Counter(name.casefold() for name in made.columns)
+    twice = [name for name in made.columns if folded[name.casefold()] > 1]
+    if twice:
+        raise InvalidSchemaError(
+            f"{where} returns {' and '.join(map(repr, twice))}, which differ by case at most: give "
+            "them other names",
+            table=source.table,
+        )
+    for name in _ORIGIN:
+        type_, left = (frame.schema[name].dataType.simpleString() for frame in (made, rows))
+        if type_ != left:
+            raise InvalidSchemaError(
+                f"{where} returns column {name!r} as {type_}, and {left} went in: it has to leave "
+                f"{', '.join(_ORIGIN)} as they are, since they say where a row is from",
+                table=source.table,
+            )
     if QUARANTINE_REASON not in made.columns:
         return made.withColumn(QUARANTINE_REASON, F.lit(None).cast("string"))
     return made.withColumn(QUARANTINE_REASON, F.col(QUARANTINE_REASON).cast("string"))
@@ -124,31 +150,25 @@ def apply_transform(source: Source, rows: DataFrame) -> DataFrame:
 
 def _transformed(
     work: Workplace,
+    workers: Workers,
     source: Source,
     columns: Sequence[Column],
     raw: Table,
     quarantine: Table,
     taken: TakenRows,
 ) -> TakenRows:
-    schema = rows_schema(columns, source.rescue)
-    staged = _frame(work, schema, raw, taken.rows)
-    put = _frame(work, pa.schema([schema.field(name) for name in _ORIGIN]), raw, taken.rows)
-    made = apply_transform(source, staged)
-    made = made.persist(StorageLevel.DISK_ONLY)  # a program may tell otherwise when asked twice
-    try:
-        rejected, left_out = _accounted(source, put, made)
-        _make_room(work, raw, made.drop(QUARANTINE_REASON), staged.columns)
-        accepted = made.where(F.col(QUARANTINE_REASON).isNull()).drop(QUARANTINE_REASON)
-        rejects = [_as_rejects(made, F.col(QUARANTINE_REASON), staged.columns)]
+    schema = shown_rows(columns, source.rescue)
+    # a program may tell otherwise when asked twice
+    once = _in_process if isinstance(workers, ThisProcess) else _in_workers
+    with once(work, source, schema, raw, taken.rows) as (staged, made, accepted, lines):
+        rejected, left_out = _accounted(source, lines)
+        _make_room(work, raw, made.drop(QUARANTINE_REASON), schema.names)
+        rejects = [_as_rejects(made, F.col(QUARANTINE_REASON), staged.columns)] if rejected else []
         if left_out:
             lost = staged.join(made, [LANDING_FILE, LANDING_LINE], "left_anti")
             rejects.append(_as_rejects(lost, F.lit(_LEFT_OUT), staged.columns))
-        of_transform = [
-            file for frame in rejects if rejected for file in quarantine.write_files(frame)
-        ]
+        of_transform = [file for frame in rejects for file in quarantine.write_files(frame)]
         rows = raw.write_files(accepted)
-    finally:
-        made.unpersist()
     work.say(
         f"the transform takes {sum(file.record_count for file in rows):,} rows and rejects "
         f"{rejected.total():,}"
@@ -162,51 +182,70 @@ def _transformed(
     )
 
 
-def _frame(work: Workplace, schema: pa.Schema, raw: Table, files: Sequence[DataFile]) -> DataFrame:
-    """Columns of the rows of data files that are not committed."""
-    request = reading(ReadRequest.of(raw.metadata, raw.metadata.schema()), schema.names)
-    location, properties = raw.location, dict(raw.storage.properties)
+@contextmanager
+def _in_workers(
+    work: Workplace, source: Source, schema: StructType, raw: Table, files: Sequence[DataFile]
+) -> Iterator[_Made]:
+    """Workers read the data files, and Spark keeps what the program made of them on disk."""
+    staged = _frame(work, schema, raw, files)
+    put = _frame(work, StructType([schema[name] for name in _ORIGIN]), raw, files)
+    made = apply_transform(source, staged).persist(StorageLevel.DISK_ONLY)
+    try:
+        accepted = made.where(F.col(QUARANTINE_REASON).isNull()).drop(QUARANTINE_REASON)
+        yield staged, made, accepted, _lines(put, made).collect()
+    finally:
+        made.unpersist()
+
+
+@contextmanager
+def _in_process(
+    work: Workplace, source: Source, schema: StructType, raw: Table, files: Sequence[DataFile]
+) -> Iterator[_Made]:
+    """Spark runs the program and nothing else: rows go there and come back as Arrow."""
+    target, read = arrow_schema(schema), _reading(raw, schema)
+    batches = (shown_batch(rows, target) for rows in _rows_of_files(files, read, raw.storage))
+    typed = pa.Table.from_batches(batches, target)
+    staged = work.spark.createDataFrame(typed, schema)
+    program = apply_transform(source, staged)
+    rows = program.toArrow()
+    accepted = rows.filter(pc.is_null(rows[QUARANTINE_REASON])).drop_columns(QUARANTINE_REASON)
+    lines = _lines_here(typed, rows)
+    # not made where nobody is going to look at it
+    has_rejects = any(of_day["rejected"] or of_day["left_out"] for of_day in lines)
+    made = work.spark.createDataFrame(rows, program.schema) if has_rejects else program
+    yield staged, made, accepted, lines
+
+
+def _reading(raw: Table, schema: StructType) -> ReadRequest:
+    return reading(ReadRequest.of(raw.metadata, raw.metadata.schema()), schema.names)
+
+
+def _rows_of_files(
+    files: Iterable[DataFile], read: ReadRequest, storage: Storage
+) -> Iterable[pa.RecordBatch]:
+    return read_tasks([FileScanTask.whole(file) for file in files], read, storage)
+
+
+def _frame(work: Workplace, schema: StructType, raw: Table, files: Sequence[DataFile]) -> DataFrame:
+    """Columns of data files that are not committed."""
     groups = in_tasks(2 * SparkWorkers(work.spark).tasks(), files)
-
-    def run(batches: Batches) -> Batches:
-        storage = storage_for(location, properties)
-        for number in (value for batch in batches for value in batch.column(0).to_pylist()):
-            for rows in read_tasks(
-                [FileScanTask.whole(file) for file in groups[number]], request, storage
-            ):
-                yield rows.cast(schema)
-
-    count = len(groups)
-    return map_batches(work.spark.range(0, count, 1, count), run, from_arrow_schema(schema))
+    read, properties = _reading(raw, schema), dict(raw.storage.properties)
+    return read_groups(work.spark, groups, read, raw.location, properties, schema, _rows_of_files)
 
 
-def _make_room(work: Workplace, raw: Table, made: DataFrame, typed: Iterable[str]) -> None:
+def _make_room(work: Workplace, raw: Table, made: DataFrame, typed: Sequence[str]) -> None:
     """Add the columns that the transform computes, and promote types that it has promoted."""
-    typed_names, folded = set(typed), Counter(name.casefold() for name in made.columns)
-    twice = [name for name in made.columns if folded[name.casefold()] > 1]
-    if twice:
-        raise InvalidSchemaError(
-            f"{raw.name}: the transform returns {' and '.join(map(repr, twice))}, which differ by "
-            "case at most: give them other names",
-            table=raw.name,
-        )
     fields = [
-        field if field.name in typed_names else field.model_copy(update={"doc": COMPUTED_DOC})
+        field if field.name in typed else field.model_copy(update={"doc": COMPUTED_DOC})
         for field in to_iceberg_schema(made.schema).fields
     ]
     tell(make_room(raw, Schema(*fields)), work.say)
 
 
-def _accounted(
-    source: Source, put: DataFrame, made: DataFrame
-) -> tuple[Counter[tuple[str, Any]], bool]:
-    """How many lines become no row, by file and day; and whether some of them were left out.
-
-    Raises:
-        InvalidInputError: a line comes out twice, or on another day.
-    """
+def _lines(put: DataFrame, made: DataFrame) -> DataFrame:
+    """By file and day: lines that become no row, and one that came out as it must not."""
     nothing, once = F.lit(0), F.lit(1)
-    place = [F.col(LANDING_FILE), F.col(LANDING_LINE), F.to_date(EVENT_TS).alias(_DAY)]
+    place = [F.col(LANDING_FILE), F.col(LANDING_LINE), utc_day(F.col(EVENT_TS)).alias(_DAY)]
     is_rejected = F.col(QUARANTINE_REASON).isNotNull().cast("int")
     lines = (
         put.select(*place, once.alias("put"), nothing.alias("got"), nothing.alias("rejected"))
@@ -217,21 +256,54 @@ def _accounted(
     wrong = F.when(
         (F.col("got") > 1) | (F.col("put") == 0), F.struct(LANDING_LINE, "put", "got")
     )  # fmt: skip
+    return lines.groupBy(LANDING_FILE, _DAY).agg(
+        F.min(wrong).alias("wrong"),
+        F.sum("rejected").alias("rejected"),
+        F.sum((F.col("got") == 0).cast("int")).alias("left_out"),
+    )
+
+
+def _lines_here(put: pa.Table, made: pa.Table) -> list[dict[str, Any]]:
+    """The same of rows in memory."""
+    place = [pl.col(LANDING_FILE), pl.col(LANDING_LINE), pl.col(EVENT_TS).dt.date().alias(_DAY)]
+    is_rejected = pl.col(QUARANTINE_REASON).is_not_null().cast(pl.Int32)
+    lines = pl.concat(
+        [
+            pl.DataFrame(put.select(_ORIGIN)).select(*place, put=1, got=0, rejected=0),
+            pl.DataFrame(made.select([*_ORIGIN, QUARANTINE_REASON])).select(
+                *place, put=0, got=1, rejected=is_rejected
+            ),
+        ]
+    )
+    wrong = pl.struct(LANDING_LINE, "put", "got").filter((pl.col("got") > 1) | (pl.col("put") == 0))
+    return (
+        lines.group_by(LANDING_FILE, LANDING_LINE, _DAY)
+        .sum()
+        .sort(LANDING_LINE)
+        .group_by(LANDING_FILE, _DAY, maintain_order=True)
+        .agg(
+            wrong.first().alias("wrong"),
+            pl.col("rejected").sum(),
+            (pl.col("got") == 0).sum().alias("left_out"),
+        )
+        .to_dicts()
+    )
+
+
+def _accounted(source: Source, lines: Iterable[Any]) -> tuple[Counter[tuple[str, Any]], bool]:
+    """How many lines become no row, by file and day; and whether some of them were left out.
+
+    Raises:
+        InvalidInputError: a line comes out twice, or on another day.
+    """
     rejected: Counter[tuple[str, Any]] = Counter()
     left_out = False
-    for row in (
-        lines.groupBy(LANDING_FILE, _DAY)
-        .agg(
-            F.min(wrong).alias("wrong"),
-            F.sum("rejected").alias("rejected"),
-            F.sum((F.col("got") == 0).cast("int")).alias("left_out"),
-        )
-        .collect()
-    ):
-        if row["wrong"] is not None:
-            raise InvalidInputError(_refusal(source, row[LANDING_FILE], row[_DAY], row["wrong"]))
-        rejected[row[LANDING_FILE], row[_DAY]] += row["rejected"] + row["left_out"]
-        left_out = left_out or row["left_out"] > 0
+    for of_day in lines:
+        file, day = of_day[LANDING_FILE], of_day[_DAY]
+        if of_day["wrong"] is not None:
+            raise InvalidInputError(_refusal(source, file, day, of_day["wrong"]))
+        rejected[file, day] += of_day["rejected"] + of_day["left_out"]
+        left_out = left_out or of_day["left_out"] > 0
     return +rejected, left_out
 
 
@@ -256,7 +328,7 @@ def _as_rejects(rows: DataFrame, why: SparkColumn, typed: Sequence[str]) -> Data
         "__record", F.to_json(F.struct(*typed_columns))
     )
     columns = {
-        "event_day": F.to_date(EVENT_TS),
+        "event_day": utc_day(F.col(EVENT_TS)),
         "landing_file": F.col(LANDING_FILE),
         "landing_line": F.col(LANDING_LINE),
         "reason": F.lit(REASON),

@@ -11,7 +11,7 @@ import random
 import re
 import sys
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -40,7 +40,7 @@ def frame_of(request):
     if request.param == "arrow":
         yield lambda rows, schema: pa.Table.from_arrays(
             [
-                pa.array([row[at] for row in rows], to_arrow_type(field.dataType))
+                pa.array([row[at] for row in rows], to_arrow_type(field.dataType, timezone="UTC"))
                 for at, field in enumerate(schema.fields)
             ],
             [field.name for field in schema.fields],
@@ -252,6 +252,34 @@ def test_what_fails_for_days_together_is_found_by_halving(frame_of):
     )
     [outcome] = checks.validate_days(frame, [both], "rows", days, "day")
     assert set(outcome.bad_days) == {days[0], days[1], days[3]}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        expect("column_values_to_be_between", column="n", max_value=2),
+        expect("column_values_to_be_unique", column="n"),
+    ],
+    ids=["by counts", "by halving"],
+)
+def test_days_of_instants_are_those_of_utc(frame_of, wanted, zone):
+    days = [date(2026, 1, 1) + timedelta(n) for n in range(3)]
+    midnight, late = (datetime(2026, 1, 2, *at, tzinfo=UTC) for at in ((0,), (23, 59, 59, 999999)))
+    frame = frame_of(
+        [(0, midnight - timedelta(1)), (7, midnight), (7, late), (1, late + timedelta(1))],
+        struct(n=t.IntegerType(), at=t.TimestampType()),
+    )
+    spark = getattr(frame, "sparkSession", None)
+    if spark is not None:
+        before = spark.conf.get("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        [outcome] = checks.validate_days(frame, [Suite("one", (wanted,))], "rows", days, "at")
+    finally:
+        if spark is not None:
+            spark.conf.set("spark.sql.session.timeZone", before)
+    assert set(outcome.bad_days) == {days[1]}
 
 
 @pytest.mark.parametrize("name", ["n", "odd name", "order", 'a"b'])

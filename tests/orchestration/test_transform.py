@@ -6,7 +6,10 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 
+import orjson
 import pytest
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
@@ -16,10 +19,17 @@ from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.ingestion.definition_changes import recorded
 from lakehouse.ingestion.ingest import MostRejectedError, rows_at
 from lakehouse.ingestion.redefined_source import source_changes
+from lakehouse.ingestion.source import Column
 from lakehouse.ingestion.source_tables import ledger_table, source_columns
 from tests.orchestration.conftest import Pipe, event, june
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["auto", "spark"])
+def pipe(pipe: Pipe, request: pytest.FixtureRequest) -> Pipe:
+    """Little goes to Spark and back, much is transformed where it is: the same comes of both."""
+    return pipe.with_source(engine=request.param)
 
 
 def priced(rows: DataFrame) -> DataFrame:
@@ -112,6 +122,78 @@ def test_every_line_is_a_row_or_a_reject(seed: int, pipe: Pipe) -> None:
     )
 
 
+TYPED = {
+    "flag": ("boolean", True, True),
+    "small": ("int", -7, -7),
+    "ratio": ("float", 0.5, 0.5),
+    "precise": ("double", 0.1, 0.1),
+    "price": ("decimal(38, 9)", "12345678901234567890.123456789",
+              Decimal("12345678901234567890.123456789")),
+    "born": ("date", "1969-12-31", date(1969, 12, 31)),
+    "opens": ("time", "23:59:59.999999", time(23, 59, 59, 999999)),
+    "local": ("timestamp", "1581-10-04T03:04:05.000006",
+              datetime(1581, 10, 4, 3, 4, 5, 6)),  # noqa: DTZ001
+    "moment": ("timestamptz", "2262-04-12T00:00:00.000001+02:00",
+               datetime(2262, 4, 11, 22, 0, 0, 1, UTC)),
+    "any": ("json", {"a": [1, None]}, '{"a":[1,null]}'),
+}  # fmt: skip
+MADE = {
+    "bytes": ("X'00FF'", b"\x00\xff"),
+    "list": ("array(1, cast(null AS int))", [1, None]),
+    "map": ("map('k', struct(price AS p))", [("k", {"p": TYPED["price"][2]})]),
+    "wall": ("timestamp_ntz '1500-01-01 00:00:00.000001'",
+             datetime(1500, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001
+    "instant": ("moment - interval 1 microsecond", datetime(2262, 4, 11, 22, tzinfo=UTC)),
+    "nothing": ("cast(null AS decimal(5, 2))", None),
+    "text": ("to_json(struct(any, flag))", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati"])
+def test_values_of_all_types_come_back_as_they_went(zone: str, pipe: Pipe) -> None:
+    """What a record holds, and what Spark computes, of a row that stays, one rejected, one lost."""
+    pipe = pipe.with_source(
+        columns=(*pipe.source.columns, *(Column(name, TYPED[name][0]) for name in TYPED)),
+        transform=lambda rows: rows.withColumns(
+            {name: F.expr(made) for name, (made, _) in MADE.items()}
+            | {"quarantine_reason": F.when(col("id") == 2, lit("two"))}
+        ).where("id <> 3"),
+    )
+    fields = {name: landed for name, (_, landed, _) in TYPED.items()}
+    # a moment of the third of June, in both zones another day than where the source is
+    pipe.land("a.jsonl.gz", [event(number, 4, 1, **fields) for number in (1, 2, 3, 4)])
+    pipe.land("b.jsonl.gz", [event(5, 4, 1, **dict.fromkeys(fields))])
+    pipe.index()
+    before = pipe.spark.conf.get("spark.sql.session.timeZone")
+    pipe.spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        done = pipe.ingest(june(1, 20))
+        table = pipe.lake.load_table("raw.events")
+        ledger = ledger_table(pipe.lake, pipe.source).current_snapshot().snapshot_id
+        now = table.current_snapshot().snapshot_id
+        again = rows_at(pipe.work(), pipe.source, june(1, 20), ledger, now).toArrow()
+    finally:
+        pipe.spark.conf.set("spark.sql.session.timeZone", before)
+    assert (done.counts.rows, done.counts.quarantined) == (3, 2)
+    rows = table_rows(pipe)
+    assert [row["id"] for row in rows] == [1, 4, 5]
+    assert sorted(map(str, again.cast(table.schema().as_arrow()).to_pylist())) == sorted(
+        map(str, table.scan().to_arrow().to_pylist())
+    )
+    assert {row["event_ts"] for row in rows} == {datetime(2026, 6, 3, 23, tzinfo=UTC)}
+    expected = {name: value for name, (_, _, value) in TYPED.items()}
+    expected |= {name: value for name, (_, value) in MADE.items() if value}
+    for row in rows[:2]:
+        assert {name: row[name] for name in expected} == expected
+        assert orjson.loads(row["text"]) == {"any": TYPED["any"][2], "flag": True}
+    assert {rows[2][name] for name in TYPED} == {None}
+    kept = {row["detail"]: orjson.loads(row["record"]) for row in rejects(pipe)}
+    assert {why: (record["id"], record["any"]) for why, record in kept.items()} == {
+        "two": (2, TYPED["any"][2]), "left out by the transform": (3, TYPED["any"][2]),
+    }  # fmt: skip
+    assert {row["event_day"] for row in rejects(pipe)} == {date(2026, 6, 3)}
+
+
 REFUSED: dict[str, tuple[Callable[[DataFrame], object], str]] = {
     "no frame": (lambda rows: rows.toArrow(), "has to return a DataFrame, not Table"),
     "no line": (lambda rows: rows.drop("landing_line"), "returns no column 'landing_line'"),
@@ -138,6 +220,11 @@ REFUSED: dict[str, tuple[Callable[[DataFrame], object], str]] = {
     "another type": (
         lambda rows: rows.withColumn("amount", col("amount").cast("string")), "column amount",
     ),
+    "time as text": (
+        lambda rows: rows.withColumn("event_ts", col("event_ts").cast("string")),
+        "'event_ts' as string, and timestamp went in",
+    ),
+    "same name": (lambda rows: rows.select("*", col("id").alias("user")), "case"),
     "case": (lambda rows: rows.withColumn("x", lit(1)).withColumnsRenamed({"x": "USER"}), "case"),
     "partition": (lambda rows: rows.withColumn("event_ts_day", lit(1)), "event_ts_day"),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from lakehouse.errors import StorageError
 from lakehouse.ingestion.landing_ledger import LandingFile
@@ -23,7 +23,11 @@ from lakehouse.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.ingestion.workers.row_pass import FileTask, TakenRows, row_batches, take_rows
 from lakehouse.ingestion.workers.workers import SparkWorkers, Workers
 from lakehouse.maintenance.shown_plan import Progress, no_progress
+from lakehouse.spark.reading.worker_reader import shown_batch
+from lakehouse.spark.spark_types import arrow_schema, shown_schema
 from lakehouse.spark.worker_tasks import Batches, map_batches
+from lakehouse.spark.writing.distribution import utc_day
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 
 Item = TypeVar("Item", FilePiece, FileTask)
 _MODIFIED, _RANK = "__modified_ms", "__rank"
@@ -141,6 +145,11 @@ def _shown(reader: LandingReader, file: LandingFile, span: range) -> Stretch | N
         return None  # who reads it as a whole tells
 
 
+def shown_rows(columns: Sequence[Column], rescue: str | None) -> StructType:
+    """The rows of a source as Spark sees them; `rescue` is the source's."""
+    return shown_schema(schema_from_arrow(rows_schema(columns, rescue)))
+
+
 def distinct_rows(
     spark: SparkSession,
     reader: LandingReader,
@@ -150,18 +159,20 @@ def distinct_rows(
 ) -> DataFrame:
     """The rows of files, transformed, each event once, as a frame: what ingestion would write."""
     groups = _groups(SparkWorkers(spark), reader, tasks)
-    schema = rows_schema(columns, reader.source.rescue)
+    schema = shown_rows(columns, reader.source.rescue)
+    target = arrow_schema(schema)
 
     def run(batches: Batches) -> Batches:
         typer = RowTyper(reader.source, columns, reader.clock())
         for number in (value for batch in batches for value in batch.column(0).to_pylist()):
             for task in groups[number]:
-                yield from row_batches(task, reader, typer, TakenRows(), None)
+                for rows in row_batches(task, reader, typer, TakenRows(), None):
+                    yield shown_batch(rows, target)
 
     count = len(groups)
-    parsed = map_batches(spark.range(0, count, 1, count), run, from_arrow_schema(schema))
+    parsed = map_batches(spark.range(0, count, 1, count), run, schema)
     same = [F.col(f"`{name}`") for name in identity_columns(reader.source, columns)]
-    first = Window.partitionBy(F.to_date(EVENT_TS), *same).orderBy(
+    first = Window.partitionBy(utc_day(F.col(EVENT_TS)), *same).orderBy(
         _MODIFIED, LANDING_FILE, LANDING_LINE
     )
     modified = {task.file.path: task.file.modified_ms for task in tasks}

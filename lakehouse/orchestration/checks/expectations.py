@@ -162,8 +162,8 @@ def _is_spark(frame: Any) -> bool:
 def _of_days(frame: Any, column: str, days: Sequence[date]) -> Any:
     """The frame's rows of these days."""
     if _is_spark(frame):
-        functions = importlib.import_module("pyspark.sql.functions")
-        return frame.where(functions.to_date(column).isin(list(days)))
+        distribution = importlib.import_module("lakehouse.spark.writing.distribution")
+        return frame.where(distribution.day_of(frame, column).isin(list(days)))
     return frame.filter(pc.is_in(pc.cast(frame[column], pa.date32()), pa.array(days, pa.date32())))
 
 

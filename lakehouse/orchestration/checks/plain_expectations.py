@@ -244,7 +244,8 @@ class SparkRows(Counting):
         return tuple(self._frame.agg(*_numbered(wanted)).first())
 
     def by_day(self, day: str, wanted: Sequence[Any]) -> Mapping[date, Sequence[int]]:
-        days = self._frame.groupBy(self._f.to_date(self._column(day)))
+        distribution = importlib.import_module("lakehouse.spark.writing.distribution")
+        days = self._frame.groupBy(distribution.day_of(self._frame, day))
         return {row[0]: tuple(row)[1:] for row in days.agg(*_numbered(wanted)).collect()}
 
 

@@ -24,7 +24,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from lakehouse.data.conversion.safe_casts import cast_primitive
 from lakehouse.data.writing.data_file_writer import WriteRequest
@@ -154,7 +154,7 @@ def _unit(
     def key(_: Any, column: Column, kind: ice.IcebergType) -> Column | None:
         if isinstance(kind, ice.DateType | ice.TimestampType):
             return days(F.to_date(column))
-        return days(_utc_date(column)) if isinstance(kind, ice.TimestamptzType) else None
+        return days(utc_day(column)) if isinstance(kind, ice.TimestamptzType) else None
 
     return key
 
@@ -167,9 +167,16 @@ def _hour(_: Any, column: Column, kind: ice.IcebergType) -> Column | None:
     return None
 
 
-def _utc_date(column: Column) -> Column:
-    """The UTC day, whatever the session's zone."""
+def utc_day(column: Column) -> Column:
+    """The UTC day of an instant, whatever the session's zone."""
     return F.date_from_unix_date(F.floor(F.unix_seconds(column) / F.lit(86_400)).cast("int"))
+
+
+def day_of(frame: DataFrame, name: str) -> Column:
+    """The day of a column of dates or times."""
+    column = F.col(quoted(name))
+    is_instant = isinstance(frame.schema[name].dataType, TimestampType)
+    return utc_day(column) if is_instant else F.to_date(column)
 
 
 _NATIVE: dict[type[Any], Callable[[Any, Column, ice.IcebergType], Column | None]] = {
