@@ -136,7 +136,7 @@ def run(
     _heading(console, "1. Events land")
     if not lake.table_exists(FLIGHTS.table):
         # Spark starts meanwhile; where it cannot, the first run says so
-        spark = definitions.resources["spark"]
+        spark = (definitions.resources or {})["spark"]
         ThreadPoolExecutor(1).submit(lambda: spark.spark_session)
     late = _land(tour, options)
     _heading(

@@ -11,11 +11,6 @@ from types import ModuleType
 from typing import Any, cast
 
 import dagster as dg
-from dagster.components.core.defs_module import (
-    ComponentRootComponent,
-    CompositeYamlComponent,
-    PythonFileComponent,
-)
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.feeds.change_feed import ChangeFeed
@@ -29,13 +24,8 @@ from lakehouse.orchestration.project import Pipeline
 
 # Dagster does not export the type that `define_asset_job` returns
 _JOB_TYPES = (dg.JobDefinition, type(dg.define_asset_job("any")))
-# what Dagster makes of folders, Python modules and several components in one file
-_FOLDERS = (
-    ComponentRootComponent,
-    CompositeYamlComponent,
-    dg.DefsFolderComponent,
-    PythonFileComponent,
-)
+# what Dagster makes of folders, modules and files of several components, and of its UI, is in there
+_STRUCTURE = "dagster.components.core."
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,8 @@ def _components(package: ModuleType) -> list[Any]:
     strange = [
         definition
         for definition in components
-        if not isinstance(definition, (DefinitionComponent, *_FOLDERS))
+        if not isinstance(definition, DefinitionComponent)
+        and not type(definition).__module__.startswith(_STRUCTURE)
     ]
     if strange:
         raise InvalidInputError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from datetime import date, timedelta
 from pathlib import Path
@@ -123,6 +125,25 @@ def test_yaml_gives_the_values_that_python_gives(package: Path) -> None:
     assert found.maintained == ("ops.scans", "dbt.orders")
     steps = {node.name for node in defs.get_job_def("compact").nodes}
     assert {"compact__ops__scans", "compact__dbt__orders", "compact__raw__clicks"} <= steps
+
+
+@pytest.mark.slow
+def test_a_folder_with_yaml_loads_in_a_code_server(package: Path) -> None:
+    """It has a name there, and Dagster adds components that its UI may have made."""
+    (package.parent / "served.py").write_text(
+        f"import {package.name}\n"
+        "from lakehouse.orchestration import LakehouseResource, LakehouseSpark\n"
+        "from lakehouse.orchestration import build_definitions, discover\n"
+        f"found = discover({package.name})\n"
+        "resources = LakehouseResource(catalog='file:///w'), LakehouseSpark()\n"
+        "defs = build_definitions(found.pipeline('/landing'), *resources)\n"
+    )
+    command = [sys.executable, "-m", "dagster", "definitions", "validate", "-m", "served"]
+    home = {"DAGSTER_HOME": str(package.parent), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        command, cwd=package.parent, env=os.environ | home, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_a_folder_of_components_loads_by_dagster_alone(package: Path) -> None:
