@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyspark import StorageLevel
@@ -54,6 +55,7 @@ REASON = "transform"
 """Why lines are in quarantine that the transform of their source rejects."""
 _LEFT_OUT = "left out by the transform"
 _DAY = "__day"
+_RESULT_SIZE = "spark.driver.maxResultSize"
 _ORIGIN = (EVENT_TS, LANDING_FILE, LANDING_LINE)
 # the rows as typed, what the program made of them, its rows without rejects, and `_lines`
 _Made = tuple[DataFrame, DataFrame, object, Iterable[Any]]
@@ -158,9 +160,10 @@ def _transformed(
     taken: TakenRows,
 ) -> TakenRows:
     schema = shown_rows(columns, source.rescue)
-    # a program may tell otherwise when asked twice
-    once = _in_process if isinstance(workers, ThisProcess) else _in_workers
-    with once(work, source, schema, raw, taken.rows) as (staged, made, accepted, lines):
+    where = work, source, schema, raw, taken.rows
+    here = _in_process(*where) if isinstance(workers, ThisProcess) else None
+    with _in_workers(*where) if here is None else nullcontext(here) as transformed:
+        staged, made, accepted, lines = transformed
         rejected, left_out = _accounted(source, lines)
         _make_room(work, raw, made.drop(QUARANTINE_REASON), schema.names)
         rejects = [_as_rejects(made, F.col(QUARANTINE_REASON), staged.columns)] if rejected else []
@@ -186,7 +189,10 @@ def _transformed(
 def _in_workers(
     work: Workplace, source: Source, schema: StructType, raw: Table, files: Sequence[DataFile]
 ) -> Iterator[_Made]:
-    """Workers read the data files, and Spark keeps what the program made of them on disk."""
+    """Workers read the data files, and Spark keeps what the program made of them on disk.
+
+    It may tell otherwise when asked twice.
+    """
     staged = _frame(work, schema, raw, files)
     put = _frame(work, StructType([schema[name] for name in _ORIGIN]), raw, files)
     made = apply_transform(source, staged).persist(StorageLevel.DISK_ONLY)
@@ -197,23 +203,34 @@ def _in_workers(
         made.unpersist()
 
 
-@contextmanager
 def _in_process(
     work: Workplace, source: Source, schema: StructType, raw: Table, files: Sequence[DataFile]
-) -> Iterator[_Made]:
-    """Spark runs the program and nothing else: rows go there and come back as Arrow."""
+) -> _Made | None:
+    """Spark runs the program and nothing else: rows go there and come back as Arrow.
+
+    None, and nothing has happened, where more comes back than Spark's driver takes.
+    """
     target, read = arrow_schema(schema), _reading(raw, schema)
     batches = (shown_batch(rows, target) for rows in _rows_of_files(files, read, raw.storage))
     typed = pa.Table.from_batches(batches, target)
     staged = work.spark.createDataFrame(typed, schema)
     program = apply_transform(source, staged)
-    rows = program.toArrow()
+    try:
+        rows = program.toArrow()
+    except Py4JJavaError as error:
+        if _RESULT_SIZE not in str(error):
+            raise
+        work.say(
+            f"Spark's workers write what the transform makes of {typed.num_rows:,} rows, which is "
+            f"larger than {_RESULT_SIZE}; engine='spark' has them do so at once"
+        )
+        return None
     accepted = rows.filter(pc.is_null(rows[QUARANTINE_REASON])).drop_columns(QUARANTINE_REASON)
     lines = _lines_here(typed, rows)
     # not made where nobody is going to look at it
     has_rejects = any(of_day["rejected"] or of_day["left_out"] for of_day in lines)
     made = work.spark.createDataFrame(rows, program.schema) if has_rejects else program
-    yield staged, made, accepted, lines
+    return staged, made, accepted, lines
 
 
 def _reading(raw: Table, schema: StructType) -> ReadRequest:

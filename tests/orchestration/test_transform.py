@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 
 import orjson
 import pytest
@@ -119,6 +122,41 @@ def test_every_line_is_a_row_or_a_reject(seed: int, pipe: Pipe) -> None:
     again = rows_at(pipe.work(), pipe.source, june(1, 20), ledger, snapshot_id).toArrow()
     assert sorted(map(str, again.to_pylist())) == sorted(
         map(str, table.scan().to_arrow().cast(again.schema).to_pylist())
+    )
+
+
+SMALL_DRIVER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from pyspark.sql import functions as F
+from lakehouse.ingestion.ingest import ingest_days
+from lakehouse.spark import build_session
+from tests.orchestration.conftest import Pipe, event, june
+
+spark = build_session("small driver", config={"spark.driver.maxResultSize": "1m"})
+wide = lambda rows: rows.withColumn(
+    "noise", F.transform(F.sequence(F.lit(1), F.lit(3000)), lambda n: n * F.rand())
+)
+pipe, said = Pipe(Path(sys.argv[1]), spark).with_source(transform=wide), []
+pipe.land("a.jsonl.gz", [event(number, 3) for number in range(100)])
+pipe.index()
+work = replace(pipe.work(), say=said.append)
+done = ingest_days(work, pipe.source, june(3), "replace", lambda *_: ())
+assert done.counts.rows == 100, done
+noise = pipe.lake.load_table("raw.events").scan().to_arrow()["noise"]
+assert {len(row) for row in noise} == {3000}
+assert any("larger than spark.driver.maxResultSize" in line for line in said), said
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_what_a_driver_cannot_take_is_written_by_workers(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-c", SMALL_DRIVER, tmp_path / "pipe"],
+        cwd=Path(__file__).parents[2],
+        check=True,
     )
 
 
