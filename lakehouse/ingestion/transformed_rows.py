@@ -56,6 +56,8 @@ REASON = "transform"
 _LEFT_OUT = "left out by the transform"
 _DAY = "__day"
 _RESULT_SIZE = "spark.driver.maxResultSize"
+_JSON = {"timeZone": "UTC", "ignoreNullFields": "true"}
+"""Of rejects, whatever the session's are."""
 _ORIGIN = (EVENT_TS, LANDING_FILE, LANDING_LINE)
 # the rows as typed, what the program made of them, its rows without rejects, and `_lines`
 _Made = tuple[DataFrame, DataFrame, object, Iterable[Any]]
@@ -341,9 +343,8 @@ def _refusal(source: Source, file: str | None, day: object, wrong: Any) -> str:
 def _as_rejects(rows: DataFrame, why: SparkColumn, typed: Sequence[str]) -> DataFrame:
     """Rows as the quarantine keeps them: with what the transform was given, where it left that."""
     typed_columns = [F.col(f"`{name}`") for name in typed if name in rows.columns]
-    rejects = rows.where(why.isNotNull()).withColumn(
-        "__record", F.to_json(F.struct(*typed_columns))
-    )
+    as_json = F.to_json(F.struct(*typed_columns), _JSON)
+    rejects = rows.where(why.isNotNull()).withColumn("__record", as_json)
     columns = {
         "event_day": utc_day(F.col(EVENT_TS)),
         "landing_file": F.col(LANDING_FILE),

@@ -24,6 +24,7 @@ from lakehouse.ingestion.ingest import MostRejectedError, rows_at
 from lakehouse.ingestion.redefined_source import source_changes
 from lakehouse.ingestion.source import Column
 from lakehouse.ingestion.source_tables import ledger_table, source_columns
+from tests.integration.spark_support import configured
 from tests.orchestration.conftest import Pipe, event, june
 
 pytestmark = pytest.mark.spark
@@ -187,8 +188,21 @@ MADE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati"])
-def test_values_of_all_types_come_back_as_they_went(zone: str, pipe: Pipe) -> None:
+OF_USERS = {
+    "spark.sql.session.timeZone": "Pacific/Kiritimati",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.execution.arrow.useLargeVarTypes": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+@pytest.mark.parametrize("settings", [{}, OF_USERS], ids=["usual", "of users"])
+def test_values_of_all_types_come_back_as_they_went(settings: dict[str, str], pipe: Pipe) -> None:
     """What a record holds, and what Spark computes, of a row that stays, one rejected, one lost."""
     pipe = pipe.with_source(
         columns=(*pipe.source.columns, *(Column(name, TYPED[name][0]) for name in TYPED)),
@@ -202,16 +216,12 @@ def test_values_of_all_types_come_back_as_they_went(zone: str, pipe: Pipe) -> No
     pipe.land("a.jsonl.gz", [event(number, 4, 1, **fields) for number in (1, 2, 3, 4)])
     pipe.land("b.jsonl.gz", [event(5, 4, 1, **dict.fromkeys(fields))])
     pipe.index()
-    before = pipe.spark.conf.get("spark.sql.session.timeZone")
-    pipe.spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with configured(pipe.spark, settings):
         done = pipe.ingest(june(1, 20))
         table = pipe.lake.load_table("raw.events")
         ledger = ledger_table(pipe.lake, pipe.source).current_snapshot().snapshot_id
         now = table.current_snapshot().snapshot_id
         again = rows_at(pipe.work(), pipe.source, june(1, 20), ledger, now).toArrow()
-    finally:
-        pipe.spark.conf.set("spark.sql.session.timeZone", before)
     assert (done.counts.rows, done.counts.quarantined) == (3, 2)
     rows = table_rows(pipe)
     assert [row["id"] for row in rows] == [1, 4, 5]
@@ -229,6 +239,9 @@ def test_values_of_all_types_come_back_as_they_went(zone: str, pipe: Pipe) -> No
     assert {why: (record["id"], record["any"]) for why, record in kept.items()} == {
         "two": (2, TYPED["any"][2]), "left out by the transform": (3, TYPED["any"][2]),
     }  # fmt: skip
+    # the same text in every session: times in UTC, and no nulls
+    assert {record["event_ts"] for record in kept.values()} == {"2026-06-03T23:00:00.000Z"}
+    assert all(None not in record.values() for record in kept.values())
     assert {row["event_day"] for row in rejects(pipe)} == {date(2026, 6, 3)}
 
 

@@ -39,6 +39,10 @@ def make_map(
 ) -> pa.MapArray:
     """A map array from flattened keys and values and the length of each map."""
     offsets, mask = _offsets(lengths)
+    validity, *buffers = keys.buffers()
+    if validity is not None and keys.null_count == 0 and not keys.type.num_fields:
+        # Arrow's cast of the map takes such keys for nulls, and ends the process
+        keys = pa.Array.from_buffers(keys.type, len(keys), [None, *buffers], 0, keys.offset)
     return pa.MapArray.from_arrays(
         pa.array(offsets.astype(np.int32)), keys, values, type=target, mask=mask
     )

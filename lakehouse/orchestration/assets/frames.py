@@ -158,7 +158,8 @@ class SparkEngine(ModelEngine):
 
     def frame_of(self, rows: pa.Table) -> Any:
         """A DataFrame."""
-        return self._session.createDataFrame(rows)
+        reader = importlib.import_module("lakehouse.spark.reading.worker_reader")
+        return reader.shown_frame(self._session, rows)
 
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
         """By views that are gone afterwards: the plan holds the frames, not their names."""

@@ -235,13 +235,16 @@ def _compared_frames(
     lineage: Lineage, again: Recomputed, table: Table, spark: SparkSession
 ) -> Replay:
     """Frames of Spark, as multisets."""
-    from pyspark.sql import functions  # noqa: PLC0415 - Spark is there where its frames are
+    # Spark is there where its frames are
+    from pyspark.sql import functions  # noqa: PLC0415
+
+    from lakehouse.spark.reading.worker_reader import shown_frame  # noqa: PLC0415
 
     scan, frame = _kept(lineage, again, table), again.rows
     kept: DataFrame = (
         cast("DataFrame", scan.to_spark(spark))
         if again.added_since is None
-        else spark.createDataFrame(scan.to_arrow())
+        else shown_frame(spark, scan.to_arrow())
     )
     if again.keys:
         kept = kept.join(frame.select(*again.keys).distinct(), list(again.keys), "left_semi")

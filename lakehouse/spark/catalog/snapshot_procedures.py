@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows, number_of
+from lakehouse.spark.reading.worker_reader import shown_frame
 from lakehouse.spec.metadata.snapshot import RefType, Snapshot
 from lakehouse.table.table import Table
 from lakehouse.table.times import to_ms
@@ -108,10 +109,8 @@ def _create_changelog_view(call: Call) -> Rows:
         net=bool(call.get("net_changes")),
         updates=(keys or True) if asked else False,
     )
-    rows = changes.to_arrow()
     view = call.get("changelog_view") or f"{table.identifier.name}_changes"
-    # PySpark takes an empty first chunk for the end
-    call.spark.createDataFrame(rows.combine_chunks()).createOrReplaceTempView(view)
+    shown_frame(call.spark, changes.to_arrow()).createOrReplaceTempView(view)
     return [(view,)]
 
 

@@ -21,8 +21,9 @@ from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.scan.planner import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.shown_values import shown_array
-from lakehouse.spark.spark_types import arrow_schema
+from lakehouse.spark.spark_types import arrow_schema, shown_schema
 from lakehouse.spark.worker_tasks import Batches, map_batches
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
@@ -80,6 +81,19 @@ def read_groups(
 
 def _rows_of_tasks(group: Any, read: ReadRequest, storage: Storage) -> Iterable[pa.RecordBatch]:
     return read_tasks(group.tasks, read, storage)
+
+
+def shown_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows in memory in the types in which a table with such columns is shown.
+
+    PySpark by itself would take times without a zone for those of the session's.
+    """
+    shown = shown_schema(schema_from_arrow(rows.schema))
+    target = arrow_schema(shown)
+    # PySpark takes an empty first chunk for the end
+    batches = [shown_batch(batch, target) for batch in rows.to_batches() if batch.num_rows]
+    typed: Any = pa.Table.from_batches(batches, target) if batches else []
+    return spark.createDataFrame(typed, shown)
 
 
 def shown_batch(rows: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
