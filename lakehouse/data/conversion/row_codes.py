@@ -24,6 +24,21 @@ def row_codes(data: pa.Table) -> Codes:
     return _combined([_codes(_whole(column)) for column in data.columns], data.num_rows)
 
 
+def without_common(
+    left: pa.Table, right: pa.Table, columns: int | None = None
+) -> tuple[pa.Table, pa.Table]:
+    """Two tables without the rows that are in both, as often as in both.
+
+    Rows are equal by their first `columns`; None: by all.
+    """
+    codes = row_codes(pa.concat_tables([left, right]).select(range(columns or left.num_columns)))
+    of_left, of_right = codes[: left.num_rows], codes[left.num_rows :]
+    return (
+        left.filter(pa.array(surplus(of_left, of_right))),
+        right.filter(pa.array(surplus(of_right, of_left))),
+    )
+
+
 def surplus(codes: Codes, others: Codes) -> npt.NDArray[np.bool_]:
     """Which rows of `codes` remain when each of `others` cancels one equal row, from the start."""
     size = int(max(codes.max(initial=-1), others.max(initial=-1))) + 1

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from lakehouse.data.conversion.row_codes import occurrence, row_codes, surplus
+from lakehouse.data.conversion.row_codes import occurrence, row_codes, without_common
 from lakehouse.data.reading.column_projection import Projection, file_columns
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.errors import InvalidInputError
@@ -80,12 +80,7 @@ def read_changelog(
 def _changed(step: ChangelogStep, request: ReadRequest, storage: Storage, columns: int) -> pa.Table:
     gone, come = read_table(step.before, request, storage), read_table(step.after, request, storage)
     if gone.num_rows and come.num_rows:
-        codes = row_codes(pa.concat_tables([gone, come]).select(range(columns)))
-        old, new = codes[: gone.num_rows], codes[gone.num_rows :]
-        gone, come = (
-            gone.filter(pa.array(surplus(old, new))),
-            come.filter(pa.array(surplus(new, old))),
-        )
+        gone, come = without_common(gone, come, columns)
     return pa.concat_tables([_marked(gone, DELETE, step), _marked(come, INSERT, step)])
 
 

@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 from sqlglot import exp
 
-from lakehouse.data.conversion.row_codes import row_codes, surplus
+from lakehouse.data.conversion.row_codes import without_common
 from lakehouse.data.reading.changelog_rows import CHANGE_COLUMNS, DELETE
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import (
@@ -933,9 +933,9 @@ def _row_by_row(
     before: RefreshState,
     counted: int,
 ) -> ResultDelta:
-    went = pa.concat_tables([_nothing(target), *gone])
-    came = pa.concat_tables([_nothing(target), *come])
-    went, came = _cancelled(went, came)
+    went, came = without_common(
+        pa.concat_tables([_nothing(target), *gone]), pa.concat_tables([_nothing(target), *come])
+    )
     refresh = Refresh(mode="incremental", reason="", changed=counted)
     plain = [
         field.name
@@ -946,13 +946,3 @@ def _row_by_row(
     keys = went.select(plain)
     keys = keys.group_by(plain).aggregate([]) if plain else keys
     return ResultDelta(keys, went, came, refresh, before)
-
-
-def _cancelled(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Without rows that are in both, as often as in both."""
-    codes = row_codes(pa.concat_tables([left, right]))
-    of_left, of_right = codes[: left.num_rows], codes[left.num_rows :]
-    return (
-        left.filter(pa.array(surplus(of_left, of_right))),
-        right.filter(pa.array(surplus(of_right, of_left))),
-    )

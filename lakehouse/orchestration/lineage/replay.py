@@ -11,6 +11,7 @@ import dagster as dg
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
+from lakehouse.data.conversion.row_codes import without_common
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError, NotFoundError
@@ -19,6 +20,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import REPLAYED_TAG, explained
 from lakehouse.orchestration.assets.asset_table import AssetTable
 from lakehouse.orchestration.assets.frames import rows_of_frame
+from lakehouse.orchestration.assets.incremental import with_keys
 from lakehouse.orchestration.assets.lakehouse_io_manager import (
     LakehouseIOManager,
     asset_table,
@@ -269,46 +271,21 @@ def _compared_frames(
 
 
 def _compared_rows(lineage: Lineage, again: Recomputed, table: Table) -> Replay:
-    """Rows of Arrow: DataFusion counts each row as often as the table has it more."""
-    import datafusion  # noqa: PLC0415 - for a replay, not for every load of the definitions
-
+    """Rows of Arrow."""
     kept = _kept(lineage, again, table).to_arrow()
     rows = again.rows if isinstance(again.rows, pa.Table) else pa.table(again.rows)
     rows = rows.select([name for name in rows.column_names if name in kept.column_names])
     schema = table.metadata.schema_at(lineage.snapshot_id)
     batches = list(coerce(rows, schema, table=table.name))
     rows = pa.Table.from_batches(batches, schema_to_arrow(schema)).select(kept.column_names)
-    context = datafusion.SessionContext()
-    for name, frame in (("again", rows.cast(kept.schema)), ("kept", kept)):
-        context.register_record_batches(name, [frame.to_batches() or [_no_rows(kept.schema)]])
-    columns = ", ".join(_quoted(name, '"') for name in kept.column_names)
-    written = "kept"
+    rows = rows.cast(kept.schema)
     if again.keys:
-        keys = ", ".join(_quoted(name, '"') for name in again.keys)
-        written = f"kept LEFT SEMI JOIN (SELECT DISTINCT {keys} FROM again) AS keys USING ({keys})"
-    surplus = "lakehouse surplus"
-    differing = context.sql(
-        f'SELECT {columns}, sum(one) AS "{surplus}" FROM (SELECT {columns}, 1 AS one '
-        f"FROM {written} UNION ALL SELECT {columns}, -1 AS one FROM again) AS both "
-        f"GROUP BY {columns} HAVING sum(one) <> 0"
-    ).to_arrow_table()
-    counted = [(row.pop(surplus), row) for row in differing.to_pylist()]
-    missing = [(count, row) for count, row in counted if count > 0]
-    unexpected = [(-count, row) for count, row in counted if count < 0]
-    examples = [f"missing: {row}" for _, row in missing[:_EXAMPLES]]
-    examples += [f"unexpected: {row}" for _, row in unexpected[:_EXAMPLES]]
-    return Replay(
-        lineage,
-        rows.num_rows,
-        sum(count for count, _ in missing),
-        sum(count for count, _ in unexpected),
-        tuple(examples),
-    )
+        kept = with_keys(kept, rows.select(again.keys))
+    missing, unexpected = without_common(kept, rows)
+    examples = [f"missing: {row}" for row in missing.slice(0, _EXAMPLES).to_pylist()]
+    examples += [f"unexpected: {row}" for row in unexpected.slice(0, _EXAMPLES).to_pylist()]
+    return Replay(lineage, rows.num_rows, missing.num_rows, unexpected.num_rows, tuple(examples))
 
 
-def _quoted(name: str, quote: str = "`") -> str:
-    return quote + name.replace(quote, 2 * quote) + quote
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=schema)
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
