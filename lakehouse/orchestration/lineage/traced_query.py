@@ -178,21 +178,23 @@ class _Tracer:
         on: list[exp.Expr] = [same("__outer", "__rows", hidden_key.alias) for hidden_key in hidden]
         if counting is not None:
             inner.append("expressions", exp.alias_(counting.value.copy(), "__v", quoted=True))
-            on.append(counting.met(_column("__outer", counting.column), _column("__rows", "__v")))
+            on.append(
+                counting.met(column_of("__outer", counting.column), column_of("__rows", "__v"))
+            )
         self._nested(outer, [outer.args.get("having"), *outer.expressions])
         inner, names = self._plain(inner)
         joined = exp.Select(
             expressions=[
                 *(
-                    exp.alias_(_column("__outer", output), output, quoted=True)
+                    exp.alias_(column_of("__outer", output), output, quoted=True)
                     for output in outputs
                 ),
-                *(exp.alias_(_column("__rows", name), name, quoted=True) for name in names),
+                *(exp.alias_(column_of("__rows", name), name, quoted=True) for name in names),
             ],
-            from_=exp.From(this=_aliased(outer, "__outer")),
+            from_=exp.From(this=aliased(outer, "__outer")),
             joins=[
                 exp.Join(
-                    this=_aliased(inner, "__rows"),
+                    this=aliased(inner, "__rows"),
                     side=None if keys else "LEFT",
                     on=exp.and_(*on, copy=False) if on else exp.true(),
                 )
@@ -216,12 +218,12 @@ class _Tracer:
             source = holder.this
             if isinstance(source, exp.Table):
                 name = self._leaf(source.name)
-                yield name, _column(source.alias_or_name, ROW)
+                yield name, column_of(source.alias_or_name, ROW)
             elif isinstance(source, exp.Subquery):
                 inner, names = self.query(source)
                 source.set("this", inner)
                 for name in names:
-                    yield name, _column(source.alias, name)
+                    yield name, column_of(source.alias, name)
             else:
                 raise UntracedError(f"{source.sql()[:40]} in FROM")
 
@@ -238,8 +240,8 @@ class _Tracer:
             inner = query.unnest().copy()
             alias = f"__in{len(node.args.get('joins') or ())}"
             (value,) = inner.selects
-            on = exp.EQ(this=bare.this.copy(), expression=_column(alias, value.alias_or_name))
-            node.append("joins", exp.Join(this=_aliased(inner, alias), on=on))
+            on = exp.EQ(this=bare.this.copy(), expression=column_of(alias, value.alias_or_name))
+            node.append("joins", exp.Join(this=aliased(inner, alias), on=on))
             part.replace(exp.true())
 
     def _nested(self, node: exp.Select, parts: Iterable[exp.Expr | None]) -> None:
@@ -447,12 +449,12 @@ def _with(query: exp.Query, columns: Sequence[exp.Expr]) -> exp.Query:
     """The query with its own columns, and then these; the numbers that it ends with go."""
     numbers = sum(1 for select in query.selects if select.alias_or_name.startswith("__p"))
     names = [select.alias_or_name for select in query.selects][: len(query.selects) - numbers]
-    own = [exp.alias_(_column("__part", name), name, quoted=True) for name in names]
-    return exp.Select(expressions=[*own, *columns], from_=exp.From(this=_aliased(query, "__part")))
+    own = [exp.alias_(column_of("__part", name), name, quoted=True) for name in names]
+    return exp.Select(expressions=[*own, *columns], from_=exp.From(this=aliased(query, "__part")))
 
 
 def _own(name: str) -> exp.Expr:
-    return exp.alias_(_column("__part", name), name, quoted=True)
+    return exp.alias_(column_of("__part", name), name, quoted=True)
 
 
 def _none(name: str) -> exp.Expr:
@@ -463,15 +465,22 @@ def _none(name: str) -> exp.Expr:
 def same(left: str, right: str, column: str) -> exp.Expr:
     """Whether two tables have the same value, or null, in a column."""
     return exp.Paren(
-        this=exp.NullSafeEQ(this=_column(left, column), expression=_column(right, column))
+        this=exp.NullSafeEQ(this=column_of(left, column), expression=column_of(right, column))
     )
 
 
-def _column(table: str, name: str) -> exp.Column:
+def column_of(table: str, name: str) -> exp.Column:
+    """A column by its exact name."""
     return exp.column(name, table=table, quoted=True)
 
 
-def _aliased(query: exp.Query, name: str) -> exp.Subquery:
+def asked_of(query: exp.Query, conditions: Sequence[exp.Expr], what: exp.Expr) -> exp.Select:
+    """What is asked of the rows of a query that meet conditions on its columns."""
+    return exp.select(what).from_(aliased(query.copy(), "__asked")).where(*conditions)
+
+
+def aliased(query: exp.Query, name: str) -> exp.Subquery:
+    """The query as a table of this exact name."""
     return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +43,7 @@ from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import FollowedQuery, having, with_keys
 from lakehouse.orchestration.assets.portable_sql import translated, typed
 from lakehouse.orchestration.assets.staleness import RefreshState, refresh_states
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import Checkout, checkout_here
 from lakehouse.orchestration.checks.expectations import UNEXPECTED_WHERE
 from lakehouse.orchestration.lineage.asked_rows import asked_values
 from lakehouse.orchestration.lineage.traced_query import (
@@ -52,6 +51,9 @@ from lakehouse.orchestration.lineage.traced_query import (
     Same,
     TracedQuery,
     UntracedError,
+    aliased,
+    asked_of,
+    column_of,
     is_row_by_row,
     keys_of,
     same,
@@ -244,10 +246,7 @@ def _described(
     )
     facts = [f"code {origin.definition[:8]}"] if origin.definition else []
     results = checks.get(origin.table, {})
-    passed, failed = (
-        sum(results.values()),
-        [name for name, is_well in results.items() if not is_well],
-    )
+    passed, failed = sum(results.values()), [name for name, well in results.items() if not well]
     facts += [f"{passed} {'check' if passed == 1 else 'checks'} passed"] if passed else []
     facts += [f"failed: {', '.join(failed)}"] if failed else []
     if facts:
@@ -299,7 +298,7 @@ def why(
         NotFoundError: no rows, or no checkout.
         InvalidInputError: too many rows, or no such column.
     """
-    checkout: Any = load_module("definitions", Path.cwd())
+    checkout = checkout_here()
     derived = with_views(lake, checkout.pipeline.derived)
     with spark_when_asked("lakehouse-why") as session:
         answer = explained_rows(
@@ -358,7 +357,7 @@ def offending(
     return {"explain": text, **({"landing lines": "; ".join(lines + more)} if lines else {})}
 
 
-def declared_keys(checkout: Any) -> dict[str, tuple[str, ...]]:
+def declared_keys(checkout: Checkout) -> dict[str, tuple[str, ...]]:
     """Table of a plain asset -> the columns that its metadata declares (`KEY_METADATA`)."""
     declared = {
         ".".join(spec.key.path): spec.metadata.get(KEY_METADATA)
@@ -402,23 +401,26 @@ def explained_rows(
             raise InvalidInputError("say which snapshot: either its id, or the run that wrote it")
         snapshot_id = snapshot_of_run(table.metadata, run).snapshot_id
     snapshot = snapshot_at(table, snapshot_id)
-    if column is not None and column not in table.metadata.schema_for(snapshot).column_names:
-        known = ", ".join(table.metadata.schema_for(snapshot).column_names)
-        raise InvalidInputError(f"{name} has no column {column!r}; columns: {known}")
     schema = table.metadata.schema_for(snapshot)
+    if column is not None and column not in schema.column_names:
+        known = ", ".join(schema.column_names)
+        raise InvalidInputError(f"{name} has no column {column!r}; columns: {known}")
     check_condition(name, where, schema)
     chosen = conjunction([bind(where, schema), bind(among, schema)])
     scan = table.scan(chosen, snapshot_id=snapshot.snapshot_id)
-    count = scan.count()
+    _refuse_many(name, where, scan.count())
+    rows = scan.to_arrow()
+    if not rows.num_rows:
+        raise NotFoundError(f"no row of {name} at snapshot {snapshot.snapshot_id} is {where}")
+    return _answer(lake, where, column, explaining.origin(table, snapshot, rows, column))
+
+
+def _refuse_many(name: str, where: str, count: int) -> None:
     if count > MOST_ROWS:
         raise InvalidInputError(
             f"{count:,} rows of {name} are {where}: at most {MOST_ROWS:,} are explained at once; "
             "narrow --where"
         )
-    rows = scan.to_arrow()
-    if not rows.num_rows:
-        raise NotFoundError(f"no row of {name} at snapshot {snapshot.snapshot_id} is {where}")
-    return _answer(lake, where, column, explaining.origin(table, snapshot, rows, column))
 
 
 def _answer(lake: Lakehouse, where: str, column: str | None, origin: Origin) -> Why:
@@ -453,9 +455,10 @@ class _Explaining:
         definition = self.derived.get(table.name)
         if definition is None:
             return origin if origin.landed else self._function(origin, table, snapshot)
-        parts = []
-        for inputs, days, of_state in self._by_state(definition, table, snapshot, rows):
-            parts.append(self._computed_from(definition, origin, inputs, days, of_state, column))
+        parts = [
+            self._computed_from(definition, origin, inputs, days, of_state, column)
+            for inputs, days, of_state in self._by_state(definition, table, snapshot, rows)
+        ]
         first, *others = parts
         if not others:
             return replace(first, rows=rows)
@@ -482,11 +485,7 @@ class _Explaining:
             raise NotFoundError(f"{view.name} has no rows: a table that it reads has none")
         model = Model(view.query, tables, view.name, self.session)
         rows = model.asked_for(*asked_values(schema, where))
-        if rows.num_rows > MOST_ROWS:
-            raise InvalidInputError(
-                f"{rows.num_rows:,} rows of {view.name} are {where}: at most {MOST_ROWS:,} are "
-                "explained at once; narrow --where"
-            )
+        _refuse_many(view.name, where, rows.num_rows)
         if not rows.num_rows:
             raise NotFoundError(f"no row of {view.name} is {where}")
         now = datetime.fromtimestamp(self.lake.environment.now_ms() / 1000, UTC)
@@ -704,12 +703,7 @@ class Model:
         self, values: Mapping[str, pa.ChunkedArray], conditions: Sequence[exp.Expr]
     ) -> pa.Table:
         """Rows of the result that meet conditions on its columns, which say these values."""
-        query = exp.Select(
-            expressions=[exp.Star()], from_=exp.From(this=_subquery(self.query.copy(), "__asked"))
-        )
-        return self.run(
-            query.where(*[condition.copy() for condition in conditions]), self.read(values, None)
-        )
+        return self.run(asked_of(self.query, conditions, exp.Star()), self.read(values, None))
 
     def rows_only_of(
         self, given: Mapping[str, pa.Table], rows: pa.Table
@@ -725,12 +719,11 @@ class Model:
         views = {self._model.views[name]: table for name, table in given.items()}
         if not is_row_by_row(self.query, views):
             return None
-        exact = [
-            column_name
-            for column_name in rows.column_names
-            if _is_exact(rows.schema.field(column_name).type)
-        ]
-        certain = {column: rows[column] for column in exact if not rows[column].null_count}
+        certain = {
+            field.name: rows[field.name]
+            for field in rows.schema
+            if _is_exact(field.type) and not rows[field.name].null_count
+        }
         read = {view: table.drop_columns(ROW) for view, table in self.read(certain, None).items()}
         counts = []
         for mine in (views, {view: table.slice(0, 0) for view, table in views.items()}):
@@ -772,10 +765,7 @@ class Model:
         for leaf in query.leaves:
             targets = marked.get(leaf.table)
             if targets is not None and targets.num_rows:
-                on = exp.EQ(
-                    this=exp.column(leaf.column, table="__traced", quoted=True),
-                    expression=exp.column(ROW, table=_TARGETS, quoted=True),
-                )
+                on = column_of("__traced", leaf.column).eq(column_of(_TARGETS, ROW))
                 joined = _of_targets(query, names or [leaf.column], [on])
                 parts.append(self._numbers(joined, {**read, _TARGETS: targets}))
         if not parts:
@@ -857,17 +847,10 @@ class Model:
 
 def _of_targets(query: TracedQuery, columns: Iterable[str], on: Sequence[exp.Expr]) -> exp.Query:
     """Columns of a traced query, of the rows that meet those of a table of targets."""
-    joined = exp.Select(
-        expressions=[exp.column(column, table="__traced", quoted=True) for column in columns],
-        from_=exp.From(this=_subquery(query.query, "__traced")),
-    )
-    if not on:
-        return joined
-    target = exp.Table(
-        this=exp.to_identifier(_TARGETS),
-        alias=exp.TableAlias(this=exp.to_identifier(_TARGETS, quoted=True)),
-    )
-    return joined.join(target, on=exp.and_(*on))
+    joined = exp.select(*[column_of("__traced", column) for column in columns])
+    joined = joined.from_(aliased(query.query, "__traced"))
+    target = exp.alias_(exp.to_table(_TARGETS), _TARGETS, table=True, quoted=True)
+    return joined.join(target, on=exp.and_(*on)) if on else joined
 
 
 def _common_values(
@@ -898,10 +881,6 @@ def _identity(rows: pa.Table) -> pa.Table:
     if {LANDING_FILE, LANDING_LINE} <= set(rows.column_names):
         return rows.select([LANDING_FILE, LANDING_LINE])
     return rows.select([field.name for field in rows.schema if _is_exact(field.type)])
-
-
-def _subquery(query: exp.Query, name: str) -> exp.Subquery:
-    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
 
 
 def asked_table(lake: Lakehouse, name: str, where: str | None = None) -> Table:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -43,8 +42,9 @@ from lakehouse.ingestion.stamp import AUDIT_BRANCH
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import refresh_state
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import checkout_here
 from lakehouse.orchestration.lineage.asked_rows import TIMES, asked_values, conjuncts, with_names
+from lakehouse.orchestration.lineage.traced_query import asked_of
 from lakehouse.orchestration.lineage.value_traces import Key
 from lakehouse.orchestration.lineage.view_definitions import plain_view, with_views
 from lakehouse.orchestration.lineage.why import (
@@ -141,8 +141,7 @@ def why_not(lake: Lakehouse, table: str, where: str) -> WhyNot:
         InvalidInputError: it has such rows; or the condition cannot be read.
         NotFoundError: no checkout, or a table without rows.
     """
-    checkout: Any = load_module("definitions", Path.cwd())
-    derived = with_views(lake, checkout.pipeline.derived)
+    derived = with_views(lake, checkout_here().pipeline.derived)
     with spark_when_asked("lakehouse-why-not") as session:
         return explained_absence(lake, derived, table, where, session=session)
 
@@ -210,9 +209,7 @@ class _Asking:
         tables, notes = tables_at(self.lake, definition.inputs, state.inputs if state else {})
         self.reasons += notes
         if len(tables) < len(definition.inputs):
-            empty = ", ".join(
-                input_name for input_name in definition.inputs if input_name not in tables
-            )
+            empty = ", ".join(name for name in definition.inputs if name not in tables)
             self.reasons.append(f"{table.name} was computed when {empty} had no rows")
             return
         values, conditions = asked_values(table.schema(), where)
@@ -232,7 +229,7 @@ class _Asking:
         check_condition(view.name, where, schema)
         tables, _ = tables_at(self.lake, view.inputs, {})
         if len(tables) < len(view.inputs):
-            empty = ", ".join(input_name for input_name in view.inputs if input_name not in tables)
+            empty = ", ".join(name for name in view.inputs if name not in tables)
             self.reasons.append(f"{view.name} reads {empty}, which have no rows")
             return
         lost = self._staged(view, tables, *asked_values(schema, where))
@@ -538,7 +535,7 @@ class _Staged:
 
     def whole(self, conditions: Sequence[exp.Expr]) -> int:
         """Rows of the result that meet the conditions."""
-        return self._count(_narrowed(self.model.query, conditions))
+        return self._rows(self.model.query, conditions)
 
     def of(self, query: exp.Expr, conditions: Sequence[exp.Expr]) -> Iterator[_Lost]:
         """Where rows that meet conditions on the result are lost."""
@@ -564,11 +561,8 @@ class _Staged:
             resolved = _in_terms_of(term, outputs)
             bad = resolved.find(exp.AggFunc, exp.Window, exp.Subquery, exp.Select)
             (late if bad else early).append(term if resolved.find(exp.Window) else resolved)
-        sources = (
-            [node.args["from_"], *(node.args.get("joins") or ())]
-            if (node.args.get("from_") is not None)
-            else []
-        )
+        first = node.args.get("from_")
+        sources = [] if first is None else [first, *(node.args.get("joins") or ())]
         known: list[exp.Expr] = []
         before = exp.Select(expressions=[_counted()])
         aliases: set[str] = set()
@@ -625,14 +619,14 @@ class _Staged:
                 grouped.set("group", group.copy())
             for part in [*parts, *aggregates]:
                 grouped = grouped.having(part.copy())
-                count = self._count(_narrowed(grouped, ()))
+                count = self._rows(grouped, ())
                 what = f"{'HAVING ' if part in parts else ''}{self._said(part)}"
                 self.stages.append(Stage(self.table, what, count))
                 if not count:
                     takes = "takes it" if part in parts else "is not so: the value is another"
                     yield _Lost(f"{what} {takes}")
                     return
-        count = self._count(_narrowed(node, wanted))
+        count = self._rows(node, wanted)
         if not count:
             rest = [
                 part for part in ("qualify", "distinct", "limit", "offset") if node.args.get(part)
@@ -684,19 +678,20 @@ class _Staged:
         self, node: exp.Select, number: int, known: Sequence[exp.Expr], term: exp.Expr
     ) -> list[exp.Expr]:
         """A few values of a term before a join."""
-        select = exp.Select(
-            expressions=[exp.alias_(term.copy(), "v", quoted=True)],
-            from_=node.args["from_"].copy(),
-            joins=[join.copy() for join in node.args["joins"][: number - 1]],
-            distinct=exp.Distinct(),
-        ).where(*[condition.copy() for condition in known])
+        select = exp.select(exp.alias_(term, "v", quoted=True)).distinct().where(*known)
+        select.set("from_", node.args["from_"].copy())
+        select.set("joins", [join.copy() for join in node.args["joins"][: number - 1]])
         values = self.model.run(select, self.rows)["v"].to_pylist()
         return [exp.convert(value) for value in values if value is not None][:100]
 
     def _step(self, what: str, before: exp.Select, known: Sequence[exp.Expr]) -> int:
-        count = self._count(before.copy().where(*[condition.copy() for condition in known]))
+        count = self._count(before.where(*known))
         self.stages.append(Stage(self.table, what, count))
         return count
+
+    def _rows(self, query: exp.Query, conditions: Sequence[exp.Expr]) -> int:
+        """How many rows of a query meet conditions on its columns."""
+        return self._count(asked_of(query, conditions, _counted()))
 
     def _count(self, query: exp.Query) -> int:
         return int(self.model.run(query, self.rows).column(0)[0].as_py())
@@ -720,22 +715,6 @@ class _Staged:
 
 def _counted() -> exp.Expr:
     return exp.alias_(exp.Count(this=exp.Star()), "n", quoted=True)
-
-
-def _narrowed(query: exp.Query, conditions: Sequence[exp.Expr]) -> exp.Select:
-    """How many rows of a query meet conditions on its columns."""
-    narrowed = exp.Select(
-        expressions=[_counted()],
-        from_=exp.From(
-            this=exp.Subquery(
-                this=query.copy(),
-                alias=exp.TableAlias(this=exp.to_identifier("__asked", quoted=True)),
-            )
-        ),
-    )
-    return (
-        narrowed.where(*[condition.copy() for condition in conditions]) if conditions else narrowed
-    )
 
 
 def _grouped(part: exp.Expr) -> exp.Expr:
