@@ -48,11 +48,10 @@ def catalog_options(
     """
     options = _properties(os.environ.get("LAKEHOUSE_PROPERTIES") or "{}")
     for item in properties:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise InvalidInputError(
-                f"A catalog property is given as key=value; {key!r} has no value"
-            )
+        before = item.partition("=")[0]
+        key, value = key_value(
+            item, f"A catalog property is given as key=value; {before!r} has no value"
+        )
         options[key] = value
     reserved = sorted(options.keys() & {"uri", "warehouse", "name", "environment"})
     if reserved:
@@ -68,6 +67,14 @@ def catalog_options(
         properties=options,
     )
     return CatalogOptions(chosen.uri, chosen.warehouse, chosen.name, chosen.properties)
+
+
+def key_value(text: str, otherwise: str) -> tuple[str, str]:
+    """The two sides of `KEY=VALUE`. Raises InvalidInputError, which says `otherwise`."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise InvalidInputError(otherwise)
+    return key, value
 
 
 def _properties(text: str) -> dict[str, str]:

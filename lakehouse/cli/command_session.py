@@ -142,9 +142,11 @@ class Session:
             console = _console(max(console.width, width))
         console.print(rows)
 
-    def report(self, report: Report) -> None:
-        """Print a plan or a result."""
+    def report(self, report: Report, *, dry_run: bool = False) -> None:
+        """Print a plan or a result; after a dry run also that nothing was changed."""
         self.show(report.to_dict(), report)
+        if dry_run:
+            self.confirm_dry_run()
 
     def confirm_dry_run(self) -> None:
         """Say that nothing was changed."""
@@ -160,8 +162,7 @@ class Session:
     ) -> None:
         """Print the plan, made now where it is not yet, or what `execute(progress=...)` did."""
         if dry_run:
-            self.report(plan if isinstance(plan, Report) else plan())
-            self.confirm_dry_run()
+            self.report(plan if isinstance(plan, Report) else plan(), dry_run=True)
             return
         with self.progress() as progress:
             result = execute(progress=progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,7 +30,6 @@ from lakehouse.maintenance.reachability.neighbours import KnownTables
 from lakehouse.maintenance.shown_plan import Report
 from lakehouse.maintenance.upkeep import Upkeep, upkeep
 from lakehouse.spec.identifier import Identifier
-from lakehouse.table import Table
 from lakehouse.tuning.adoption import last_steps, recorded_scans
 from lakehouse.tuning.trial import tune as try_layouts
 
@@ -120,9 +119,7 @@ def advise(
         )
         for table in opened
     ]
-    session.show(
-        [table.to_dict() for table in advice], Group(*advice) if advice else Text("No tables.")
-    )
+    _show_each(session, advice)
 
 
 @command
@@ -186,14 +183,16 @@ def adopt(
                 report = _with_trial(session, report)
             failed = failed or bool(report.errors)
             reports.append(report)
-    session.show(
-        [adoption.to_dict() for adoption in reports],
-        Group(*reports) if reports else Text("No tables."),
-    )
+    _show_each(session, reports)
     if not apply:
         session.confirm_dry_run()
     if failed:
         raise typer.Exit(1)
+
+
+def _show_each(session: Session, reports: Sequence[Report]) -> None:
+    data = [report.to_dict() for report in reports]
+    session.show(data, Group(*reports) if reports else Text("No tables."))
 
 
 def _loaded(catalog: Catalog) -> KnownTables | None:
@@ -252,55 +251,20 @@ def analyze(
         raise InvalidInputError(
             "--keys makes filters, --column counts values, --partitions counts files: one at a time"
         )
+    plan: Callable[..., Report]
+    compute: Callable[..., Report]
+    what: dict[str, Any] = {"snapshot_id": snapshot_id}
     if keys:
-        _filter_keys(session, handle, keys, snapshot_id, dry_run=dry_run)
-        return
-    if partitions:
-        _count_partitions(session, handle, snapshot_id, dry_run=dry_run)
-        return
+        plan, compute, what["columns"] = plan_key_filters, compute_key_filters, keys
+    elif partitions:
+        plan, compute = plan_partition_statistics, compute_partition_statistics
+    else:
+        plan, compute, what["columns"] = plan_statistics, compute_statistics, column
+    place = (handle.catalog, handle.identifier)
     if dry_run:
-        session.report(
-            plan_statistics(
-                handle.catalog, handle.identifier, columns=column, snapshot_id=snapshot_id
-            )
-        )
-        session.confirm_dry_run()
-        return
-    result = compute_statistics(
-        handle.catalog,
-        handle.identifier,
-        columns=column,
-        snapshot_id=snapshot_id,
-        environment=session.environment,
-    )
-    session.show(result.to_dict(), result)
-
-
-def _filter_keys(
-    session: Session, table: Table, keys: Sequence[str], snapshot_id: int | None, *, dry_run: bool
-) -> None:
-    place = (table.catalog, table.identifier, keys)
-    if dry_run:
-        session.report(plan_key_filters(*place, snapshot_id=snapshot_id))
-        session.confirm_dry_run()
-        return
-    filters = compute_key_filters(*place, snapshot_id=snapshot_id, environment=session.environment)
-    session.show(filters.to_dict(), filters)
-
-
-def _count_partitions(
-    session: Session, table: Table, snapshot_id: int | None, *, dry_run: bool
-) -> None:
-    if dry_run:
-        session.report(
-            plan_partition_statistics(table.catalog, table.identifier, snapshot_id=snapshot_id)
-        )
-        session.confirm_dry_run()
-        return
-    statistics = compute_partition_statistics(
-        table.catalog, table.identifier, snapshot_id=snapshot_id, environment=session.environment
-    )
-    session.show(statistics.to_dict(), statistics)
+        session.report(plan(*place, **what), dry_run=True)
+    else:
+        session.report(compute(*place, **what, environment=session.environment))
 
 
 def scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:

@@ -267,20 +267,15 @@ def rewrite_manifests(
     Example: lakehouse rewrite-manifests raw.flights --dry-run
     """
     handle = session.table(table)
+    place, environment = (handle.catalog, handle.identifier), session.environment
     if columnar:
-        _write_columnar(session, handle, dry_run=dry_run)
+        missing = plan_columnar(*place)
+        write = partial(execute_columnar, handle.catalog, missing, environment=environment)
+        session.carry_out(missing, write, dry_run=dry_run)
         return
     options = ManifestRewriteOptions(target_size_bytes=target_size, force=force)
-    plan = plan_manifest_rewrite(
-        handle.catalog, handle.identifier, options, environment=session.environment
-    )
-    run = partial(execute_manifest_rewrite, handle.catalog, plan, environment=session.environment)
-    session.carry_out(plan, run, dry_run=dry_run)
-
-
-def _write_columnar(session: Session, table: Table, *, dry_run: bool) -> None:
-    plan = plan_columnar(table.catalog, table.identifier)
-    run = partial(execute_columnar, table.catalog, plan, environment=session.environment)
+    plan = plan_manifest_rewrite(*place, options, environment=environment)
+    run = partial(execute_manifest_rewrite, handle.catalog, plan, environment=environment)
     session.carry_out(plan, run, dry_run=dry_run)
 
 
@@ -299,16 +294,10 @@ def relocate(
     table, once the copy has all files of the table. The original is not opened. After an
     error or a crash, run it again.
     """
-    session.report(
-        relocated(
-            session.lake.catalog,
-            original=original,
-            dry_run=dry_run,
-            environment=session.environment,
-        )
+    done = relocated(
+        session.lake.catalog, original=original, dry_run=dry_run, environment=session.environment
     )
-    if dry_run:
-        session.confirm_dry_run()
+    session.report(done, dry_run=dry_run)
 
 
 @command
@@ -401,18 +390,15 @@ def restore(
     Example: lakehouse restore s3://backups/lake --catalog file:///data/restored
     """
     with session.progress() as progress:
-        session.report(
-            restored(
-                session.shared_lake.catalog,
-                absolute(folder),
-                number=number,
-                tables=table or (),
-                dry_run=dry_run,
-                progress=progress,
-            )
+        done = restored(
+            session.shared_lake.catalog,
+            absolute(folder),
+            number=number,
+            tables=table or (),
+            dry_run=dry_run,
+            progress=progress,
         )
-    if dry_run:
-        session.confirm_dry_run()
+    session.report(done, dry_run=dry_run)
 
 
 @command

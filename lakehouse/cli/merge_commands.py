@@ -17,12 +17,13 @@ from pyiceberg.schema import Schema
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
+from lakehouse.cli.catalog_settings import key_value
 from lakehouse.cli.command_session import DryRunOption, Session, command
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table, TableScan
-from lakehouse.table.write_result import MergePlan, MergeResult
+from lakehouse.table.write_result import MergeResult
 
 
 class FileFormat(StrEnum):
@@ -112,7 +113,7 @@ def merge(
     for clause in when:
         builder = builder.when(clause)
     if dry_run:
-        _show_plan(session, builder.plan())
+        session.report(builder.plan(), dry_run=True)
         return
     _show_result(session, handle, builder.execute())
 
@@ -140,7 +141,7 @@ def upsert(
     handle = session.table(table)
     rows = _source(session, handle, source, source_format, snapshot)
     if dry_run:
-        _show_plan(session, handle.plan_upsert(rows, key, branch=branch))
+        session.report(handle.plan_upsert(rows, key, branch=branch), dry_run=True)
         return
     entries = _entries(summary)
     done = handle.upsert(rows, key, branch=branch, summary=entries, commit_id=commit_id)
@@ -165,18 +166,8 @@ def _source(
 
 
 def _entries(texts: list[str] | None) -> Mapping[str, str]:
-    entries: dict[str, str] = {}
-    for entry in texts or ():
-        key, equals, value = entry.partition("=")
-        if not (key and equals):
-            raise InvalidInputError(f"--summary {entry!r} is not KEY=VALUE, such as source=crm")
-        entries[key] = value
-    return entries
-
-
-def _show_plan(session: Session, plan: MergePlan) -> None:
-    session.report(plan)
-    session.confirm_dry_run()
+    wrong = "--summary {!r} is not KEY=VALUE, such as source=crm"
+    return dict(key_value(entry, wrong.format(entry)) for entry in texts or ())
 
 
 def _show_result(session: Session, table: Table, done: MergeResult) -> None:

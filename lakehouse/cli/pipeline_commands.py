@@ -58,9 +58,8 @@ def retry_quarantine(
     Example: lakehouse retry-quarantine raw.flights --dry-run
     """
     module: Any = load_module("lakehouse.orchestration.automation.quarantine_retry", "dagster")
-    session.report(module.retry_quarantine(session.lake, table, dry_run=dry_run))
-    if dry_run:
-        session.confirm_dry_run()
+    done = module.retry_quarantine(session.lake, table, dry_run=dry_run)
+    session.report(done, dry_run=dry_run)
 
 
 @command
@@ -73,9 +72,8 @@ def fill_columns(
 ) -> None:
     """Fill columns from the fields that records had before the source declared them."""
     module: Any = load_module("lakehouse.orchestration.automation.quarantine_retry", "dagster")
-    session.report(module.fill_from_rest(session.lake, table, dry_run=dry_run))
-    if dry_run:
-        session.confirm_dry_run()
+    done = module.fill_from_rest(session.lake, table, dry_run=dry_run)
+    session.report(done, dry_run=dry_run)
 
 
 @command
@@ -97,8 +95,7 @@ def lineage(
     Example: lakehouse lineage marts/aircraft --replay
     """
     module: Any = load_module("lakehouse.orchestration.lineage.replay", "dagster")
-    answer = module.lineage(session.lake, asset, partition=partition, replay=replay)
-    session.show(answer.to_dict(), answer)
+    session.report(module.lineage(session.lake, asset, partition=partition, replay=replay))
 
 
 @command
@@ -130,7 +127,7 @@ def why(
     answer = module.why(
         session.lake, table, where, column=column, snapshot_id=snapshot, run=run, sample=sample
     )
-    session.show(answer.to_dict(), answer)
+    session.report(answer)
     if answer.equal is False:
         raise typer.Exit(1)
 
@@ -146,8 +143,7 @@ def why_not(
     Example: lakehouse why-not clean.flights --where "flight = 734 and carrier = 'UA'"
     """
     module: Any = load_module("lakehouse.orchestration.lineage.why_not", "dagster")
-    answer = module.why_not(session.lake, table, where)
-    session.show(answer.to_dict(), answer)
+    session.report(module.why_not(session.lake, table, where))
 
 
 @command
@@ -172,10 +168,8 @@ def impact(
     Example: lakehouse impact raw.flights --file 2013-02-09.jsonl.gz --line 7
     """
     module: Any = load_module("lakehouse.orchestration.lineage.impact", "dagster")
-    answer = module.impact(
-        session.lake, table, file=file, lines=line or (), where=where, sample=sample
-    )
-    session.show(answer.to_dict(), answer)
+    how = {"file": file, "lines": line or (), "where": where, "sample": sample}
+    session.report(module.impact(session.lake, table, **how))
 
 
 @command
@@ -209,18 +203,8 @@ def undo(
     Example: lakehouse undo 3f2a91c4 --dry-run
     """
     module: Any = load_module("lakehouse.orchestration.lineage.undo", "dagster")
-    session.report(
-        module.undo(
-            session.lake,
-            run,
-            tables or (),
-            take_again=take_again,
-            by_rows=by_rows,
-            dry_run=dry_run,
-        )
-    )
-    if dry_run:
-        session.confirm_dry_run()
+    how = {"take_again": take_again, "by_rows": by_rows, "dry_run": dry_run}
+    session.report(module.undo(session.lake, run, tables or (), **how), dry_run=dry_run)
 
 
 @command

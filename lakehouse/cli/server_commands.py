@@ -16,6 +16,7 @@ import yaml
 from rich.text import Text
 
 from lakehouse.catalog.redaction import is_secret
+from lakehouse.cli.catalog_settings import key_value
 from lakehouse.cli.command_session import Session, command, load_module
 from lakehouse.errors import InvalidInputError
 
@@ -136,9 +137,7 @@ def _reread(principals: Path, read_rules: Callable[[Path], Any], served: Any) ->
 
 
 def _default_setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise InvalidInputError(f"--tell takes KEY=VALUE; not {text!r}.")
+    key, value = key_value(text, f"--tell takes KEY=VALUE; not {text!r}.")
     if is_secret(key):
         raise InvalidInputError(
             f"{key} is secret, and --tell gives it to everybody. Have access handed out with "
@@ -201,6 +200,7 @@ def spark_connect(
     Example: lakehouse spark-connect --port 15002
     """
     module: Any = load_module("lakehouse.spark.connect.connect_server", "spark")
+    wrong = "Spark's configuration is given as KEY=VALUE; not as {!r}"
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     server = module.start_connect_server(
@@ -209,7 +209,7 @@ def spark_connect(
         host=host,
         port=port,
         master=master,
-        config=dict(_setting(setting) for setting in spark_config or ()),
+        config=dict(key_value(text, wrong.format(text)) for text in spark_config or ()),
     )
     with server:
         signal.signal(signal.SIGINT, lambda *_: ended.set())  # PySpark's own raises
@@ -221,13 +221,6 @@ def spark_connect(
         )
         sys.stdout.flush()
         ended.wait()
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise InvalidInputError(f"Spark's configuration is given as KEY=VALUE; not as {text!r}")
-    return key, value
 
 
 @command

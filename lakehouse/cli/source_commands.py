@@ -67,9 +67,8 @@ def new_source(
         proposals.Wishes(event_time, zone, tuple(key or ()), bucket, tuple(option or ())),
         datetime.fromtimestamp(session.environment.now_ms() / 1000, tz=UTC).date(),
     )
-    session.report(proposal)
+    session.report(proposal, dry_run=target is None)
     if target is None:
-        session.confirm_dry_run()
         return
     with target.open("x") as file:
         file.write(definitions.definition_text(proposal.source))
