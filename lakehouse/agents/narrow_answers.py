@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 from lakehouse.agents.catalog_map import CatalogMap, Stated
@@ -97,8 +96,8 @@ def freshness_answer(catalog: CatalogMap, table: Table) -> str:
     if snapshot is None:
         written = "no snapshot: nothing was written yet"
     else:
-        moment = dt.datetime.fromtimestamp(snapshot.timestamp_ms / 1000, dt.UTC)
-        written = f"last written {moment.isoformat(timespec='seconds')} by {snapshot.operation}"
+        at = snapshot.committed_at.isoformat(timespec="seconds")
+        written = f"last written {at} by {snapshot.operation}"
     kinds = (Kind.FRESHNESS, Kind.DEPRECATION, Kind.OWNER)
     lines = [
         _line(statement)

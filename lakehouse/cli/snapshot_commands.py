@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Annotated, Any
 
 import typer
@@ -38,9 +37,7 @@ def history(
         {
             "snapshot_id": snapshot.snapshot_id,
             "parent_id": snapshot.parent_snapshot_id,
-            "committed_at": dt.datetime.fromtimestamp(
-                snapshot.timestamp_ms / 1000, dt.UTC
-            ).isoformat(timespec="milliseconds"),
+            "committed_at": snapshot.committed_at.isoformat(timespec="milliseconds"),
             "operation": snapshot.operation,
             "sequence_number": snapshot.sequence_number,
             "is_current_ancestor": snapshot.snapshot_id in current,

@@ -6,8 +6,31 @@ import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Protocol, cast
 
 from lakehouse.errors import NotFoundError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from lakehouse.orchestration.project import Pipeline
+
+
+class Checkout(Protocol):
+    """The module `definitions` of a checkout.
+
+    Attributes:
+        pipeline: its sources and derived tables.
+        defs: everything that Dagster sees.
+    """
+
+    pipeline: Pipeline
+    defs: dg.Definitions
+
+
+def checkout_here() -> Checkout:
+    """The definitions of the checkout that this process works in. Raises NotFoundError."""
+    return cast("Checkout", load_module("definitions", Path.cwd()))
 
 
 def find_checkout(start: Path) -> Path:

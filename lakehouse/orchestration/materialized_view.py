@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -343,7 +343,7 @@ class MaterializedView:
             partition=None,
             table=self.storage,
             run_id=written.summary.get(RUN_ID, ""),
-            materialized_at=datetime.fromtimestamp(written.timestamp_ms / 1000, tz=UTC),
+            materialized_at=written.committed_at,
             snapshot_id=written.snapshot_id,
             operation=str(written.operation),
             expired=False,

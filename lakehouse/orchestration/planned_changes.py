@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -24,7 +23,7 @@ from lakehouse.orchestration.assets.asset_table import AssetTable, code_version,
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.assets.staleness import key_ranges, redefined_partitions
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import checkout_here
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.table import Table
@@ -82,7 +81,7 @@ def planned_changes(lake: Lakehouse, tables: Sequence[str] = ()) -> PlannedChang
     Raises:
         NotFoundError: no checkout, or a table that no definition writes.
     """
-    checkout: Any = load_module("definitions", Path.cwd())
+    checkout = checkout_here()
     with spark_when_asked("lakehouse-plan-changes") as session:
         return plan_changes(lake, checkout.pipeline, checkout.defs, session, tables)
 

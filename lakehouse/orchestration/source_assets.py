@@ -187,15 +187,7 @@ class SourceAssets:
         def ledger(
             context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
         ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-            work = Workplace(
-                lakehouse.lake(),
-                lambda: spark.spark_session,
-                lakehouse.landing,
-                today(),
-                stamp(context, key),
-                context.log.info,
-                progress_lines(context.log.info),
-            )
+            work = _workplace(context, lakehouse, spark, key)
             with explained():
                 outcome = index_landing(work, source)
             landed = [
@@ -265,15 +257,7 @@ class SourceAssets:
             lakehouse: LakehouseResource,
             spark: LakehouseSpark,
         ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
-            work = Workplace(
-                lakehouse.lake(),
-                lambda: spark.spark_session,
-                lakehouse.landing,
-                today(),
-                stamp(context, self.raw_key),
-                context.log.info,
-                progress_lines(context.log.info),
-            )
+            work = _workplace(context, lakehouse, spark, self.raw_key)
             yield from self._ingest(context, config, work, spark)
 
         return raw
@@ -473,6 +457,23 @@ class SourceAssets:
                 **metadata_of(bad),
             },
         )
+
+
+def _workplace(
+    context: dg.AssetExecutionContext,
+    lakehouse: LakehouseResource,
+    spark: LakehouseSpark,
+    key: dg.AssetKey,
+) -> Workplace:
+    return Workplace(
+        lakehouse.lake(),
+        lambda: spark.spark_session,
+        lakehouse.landing,
+        today(),
+        stamp(context, key),
+        context.log.info,
+        progress_lines(context.log.info),
+    )
 
 
 def _by_engines(work: Workplace, spark: LakehouseSpark) -> dict[str, Any]:

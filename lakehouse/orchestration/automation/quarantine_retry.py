@@ -6,8 +6,6 @@ Quarantined lines are taken again: the ledger calls them pending, and the next r
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
-from typing import Any
 
 import dagster as dg
 from pyiceberg.expressions import And, BooleanExpression, GreaterThan, In, IsNull, NotNull, Or
@@ -25,7 +23,7 @@ from lakehouse.maintenance.shown_plan import Report
 from lakehouse.orchestration.asset_results import explained, pool
 from lakehouse.orchestration.automation.maintenance_jobs import chosen_tables
 from lakehouse.orchestration.automation.run_requests import DRY_RUN_TAG, TABLES_TAG
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import checkout_here
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.spec.metadata.snapshot import RUN_ID
@@ -171,8 +169,7 @@ def fill_from_rest(lake: Lakehouse, table: str, *, dry_run: bool = False) -> Fil
 
 
 def _source_of(table: str) -> tuple[Pipeline, Source]:
-    checkout: Any = load_module("definitions", Path.cwd())
-    pipeline: Pipeline = checkout.pipeline
+    pipeline = checkout_here().pipeline
     sources = {source.table: source for source in pipeline.sources}
     if table not in sources:
         raise NotFoundError(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -51,7 +50,7 @@ from lakehouse.maintenance.reachability.reachable_files import reachable_keys
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, plan_expiry
 from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.derived_table import DerivedTable
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import checkout_here
 from lakehouse.orchestration.lineage.traced_query import same_columns
 from lakehouse.orchestration.lineage.undo_by_rows import Inverse
 from lakehouse.orchestration.lineage.value_traces import LONG_TEXT, Key, LandedLines, Traces
@@ -225,7 +224,7 @@ def forget(
     """
     tables = tables or _having(lake, where)
     try:
-        checkout: Any = load_module("definitions", Path.cwd())
+        checkout = checkout_here()
     except NotFoundError:
         return forgotten(lake, None, where, tables, apply=apply)
     derived = {definition.name: definition for definition in checkout.pipeline.derived}

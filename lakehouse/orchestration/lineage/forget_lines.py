@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.types import StringType
@@ -19,7 +18,7 @@ from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.staleness import refresh_state
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import checkout_here
 from lakehouse.orchestration.lineage.forget import (
     QUARANTINE,
     Forgetting,
@@ -54,7 +53,7 @@ def forget_lines(
     """
     landed = LandedLines(file, frozenset(lines))
     try:
-        checkout: Any = load_module("definitions", Path.cwd())
+        checkout = checkout_here()
     except NotFoundError:
         derived, others = None, []
     else:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from graphlib import TopologicalSorter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression, EqualTo, In
@@ -26,7 +25,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.incremental import having, with_keys
 from lakehouse.orchestration.assets.staleness import refresh_state, refresh_states
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import checkout_here
 from lakehouse.orchestration.lineage.traced_query import UntracedError
 from lakehouse.orchestration.lineage.view_definitions import with_views
 from lakehouse.orchestration.lineage.why import (
@@ -165,7 +164,7 @@ def impact(
         NotFoundError: no such rows or lines, or no checkout.
         InvalidInputError: neither a file nor a condition, or both; more than `MOST_LINES` rows.
     """
-    checkout: Any = load_module("definitions", Path.cwd())
+    checkout = checkout_here()
     derived = with_views(lake, checkout.pipeline.derived)
     with spark_when_asked("lakehouse-impact") as session:
         return followed_rows(
@@ -276,8 +275,7 @@ class _Following:
         return self.known[place]
 
     def _rows_at(self, table: Table, snapshot: Snapshot) -> Reached:
-        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        reached = Reached(table.name, snapshot.snapshot_id, at, None)
+        reached = Reached(table.name, snapshot.snapshot_id, snapshot.committed_at, None)
         if table.name == self.base:
             scan = table.scan(self.asked, snapshot_id=snapshot.snapshot_id)
             count = scan.count()
@@ -338,8 +336,8 @@ class _Following:
         given = {
             name: self.rows_at(name, at) for name, (_, at) in tables.items() if name in followed
         }
-        unknown = [name for name, given_part in given.items() if given_part.rows is None]
-        known = {name: given_part.rows for name, given_part in given.items() if given_part.rows}
+        unknown = [name for name, part in given.items() if part.rows is None]
+        known = {name: part.rows for name, part in given.items() if part.rows}
         if not unknown and not known:
             return replace(reached, rows=_nothing(table, snapshot))
         chosen = partial(definition.where_read, keys)
@@ -366,10 +364,7 @@ class _Following:
                 notes.append(f"{error} is not followed: {may}")
             else:
                 if values is not None:
-                    wheres += [
-                        having(column_name, values[column_name], schema)
-                        for column_name in values.column_names
-                    ]
+                    wheres += [having(key, values[key], schema) for key in values.column_names]
                 scan = table.scan(conjunction(wheres), snapshot_id=snapshot.snapshot_id)
                 rows = scan.to_arrow()
                 rows = rows if values is None or not rows.num_rows else with_keys(rows, values)
@@ -389,15 +384,10 @@ def _by_functions(
         table = lake.load_table(name) if lake.table_exists(name) else None
         state = refresh_state(table)
         snapshot = None if table is None else table.current_snapshot()
-        read = (
-            []
-            if state is None
-            else [input_name for input_name in state.inputs if input_name in reached]
-        )
+        read = [source for source in state.inputs if source in reached] if state else []
         if table is None or snapshot is None or not read:
             continue
-        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        inputs = [reached[input_name].rows for input_name in read]
+        inputs = [reached[source].rows for source in read]
         known = [
             rows for rows in inputs if rows is not None and set(keys) <= set(rows.column_names)
         ]
@@ -411,7 +401,7 @@ def _by_functions(
         yield Reached(
             name,
             snapshot.snapshot_id,
-            at,
+            snapshot.committed_at,
             rows,
             tuple(read),
             (f"computed by a function, {how}",),

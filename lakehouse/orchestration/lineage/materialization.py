@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from uuid import uuid4
 
 import dagster as dg
@@ -103,12 +102,12 @@ def undo_instructions(run_id: str | None) -> dict[str, dg.MetadataValue]:
 
 def _publication(table: Table, snapshot: Snapshot) -> str:
     """How others come to see a snapshot."""
-    at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+    at = f"{snapshot.committed_at:%Y-%m-%d %H:%M:%S} UTC"
     branch = table.catalog.branch if isinstance(table.catalog, BranchCatalog) else None
     if branch is None:
-        return f"by itself, {at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"by itself, {at}"
     if not branch.startswith("run-"):
-        return f"on the branch {branch}, {at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"on the branch {branch}, {at}"
     return (
         "together with all tables of the run, once its last step has succeeded: an observation of "
         "this asset then says which they are, and when"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 import pyarrow as pa
@@ -27,7 +26,7 @@ from lakehouse.orchestration.assets.lakehouse_io_manager import (
     input_rows,
     loaded,
 )
-from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.checkout import Checkout, checkout_here
 from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.lineage.trace import (
     InputSnapshot,
@@ -38,7 +37,6 @@ from lakehouse.orchestration.lineage.trace import (
     read_lineage,
 )
 from lakehouse.orchestration.materialized_view import MaterializedView
-from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import spark_when_asked
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table, TableScan
@@ -47,18 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _EXAMPLES = 3
-
-
-class Checkout(Protocol):
-    """The module `definitions` of a checkout.
-
-    Attributes:
-        pipeline: its sources and derived tables.
-        defs: everything that Dagster sees.
-    """
-
-    pipeline: Pipeline
-    defs: dg.Definitions
 
 
 def lineage(
@@ -93,9 +79,8 @@ def lineage(
         recorded = read_lineage(instance, lake, asset, partition)
     if not replay:
         return recorded
-    checkout: Any = load_module("definitions", Path.cwd())
     with spark_when_asked("lakehouse-replay") as session:
-        return replayed(checkout, recorded, lake, session)
+        return replayed(checkout_here(), recorded, lake, session)
 
 
 def replayed(

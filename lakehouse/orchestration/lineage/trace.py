@@ -274,6 +274,6 @@ def read_snapshot(lake: Lakehouse, table: str, snapshot_id: int | None) -> Input
     return InputSnapshot(
         table,
         snapshot_id,
-        committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, tz=UTC),
+        committed_at=snapshot.committed_at,
         written_by=snapshot.summary.get(RUN_ID),
     )

@@ -402,7 +402,7 @@ def _is_ledger(table: Table) -> bool:
 def _described(snapshots: Sequence[Snapshot]) -> str:
     texts = [
         f"{snapshot.operation} {snapshot.snapshot_id} of "
-        f"{datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC by "
+        f"{snapshot.committed_at:%Y-%m-%d %H:%M:%S} UTC by "
         + (f"run {snapshot.summary[RUN_ID]}" if RUN_ID in snapshot.summary else "no run of Dagster")
         for snapshot in snapshots
     ]

@@ -965,7 +965,7 @@ def _origin(table: Table, snapshot: Snapshot, rows: pa.Table, count: int) -> Ori
         rows,
         count,
         changed.summary.get(RUN_ID),
-        datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+        snapshot.committed_at,
         computed=rows,
         asset=changed.summary.get(ASSET_KEY),
         definition="" if state is None else RefreshState.from_json(state).definition,

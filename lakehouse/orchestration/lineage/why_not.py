@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
@@ -811,12 +811,11 @@ def _elsewhere(table: Table, snapshot: Snapshot, where: str) -> Iterator[str]:
         except LakehouseError:
             return
         if count:
-            at = datetime.fromtimestamp(after.timestamp_ms / 1000, UTC)
             run = after.summary.get(RUN_ID)
             by = "" if run is None else f" by run {run}"
             yield (
                 f"{table.name} had it until snapshot {after.snapshot_id}, {after.operation} of "
-                f"{at:%Y-%m-%d %H:%M:%S} UTC{by}"
+                f"{after.committed_at:%Y-%m-%d %H:%M:%S} UTC{by}"
             )
             return
         after = ancestor

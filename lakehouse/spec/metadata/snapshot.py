@@ -5,6 +5,7 @@ Spec: Snapshots, Snapshot References, Snapshot Retention Policy, Table Metadata 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -177,6 +178,11 @@ class Snapshot:
     added_rows: int | None = None
     manifests: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def committed_at(self) -> dt.datetime:
+        """When it was created, in UTC."""
+        return dt.datetime.fromtimestamp(self.timestamp_ms / 1000, dt.UTC)
 
     @property
     def operation(self) -> str | None:
