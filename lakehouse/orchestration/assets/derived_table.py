@@ -386,75 +386,85 @@ class DerivedTable(ComputedTable):
             lakehouse: LakehouseResource,
             spark: LakehouseSpark,
         ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
-            lake, keys = lakehouse.lake(), list(context.partition_keys) if partitions else None
-            try:
-                with explained(AuditFailedError):
-                    current: Snapshot | None = None
-                    if lake.table_exists(self.name):
-                        table = lake.load_table(self.name)
-                        current = table.current_snapshot()
-                        remove_dead_branches(table, context.instance, context.log.info)
-                    stale = self.staleness(lake)
-                    if stale.redefined:
-                        of = "" if keys is None else f" of {len(stale.partitions):,} partitions"
-                        context.log.warning(
-                            f"{self.name} was computed by another definition: all rows{of} are to "
-                            "be computed again"
-                        )
-                    chosen = config.chosen(stale, keys)
-                    written: AssetWrite | None = None
-                    refresh: Refresh | None = None
-                    outcomes: list[CheckOutcome] = []
-                    done: Sequence[str] = ()
-                    if chosen is None or chosen or current is None:
-                        done = chosen or keys or ()
-                        engine = open_engine(self.engine, lambda: spark.spark_session)
-                        work = Computation(self, lake, engine, stale, chosen or keys)
-                        written, refresh, snapshot, outcomes = work.published(
-                            context, lakehouse, full=config.full
-                        )
-                        refresh = replace(refresh, seconds=work.seconds())
-                    else:
-                        snapshot = current
-                        self.target.follow(table, context.log.warning)
-            except AuditFailedError as error:
-                memory = DayMemory(context.instance)
-                yield from check_results(
-                    self.key,
-                    self._suites,
-                    error.outcomes,
-                    memory,
-                    self._explaining(lake, error.snapshot, done, spark),
-                )
-                raise failure_of(error) from None
-            table = lake.load_table(self.name)
-            untouched = [key for key in keys or () if key not in done]
-            records = newest_records(context.instance, self.key, untouched)
-            for key, rows in rows_by_partition(written, self.partitioning, snapshot, done).items():
-                context.add_asset_metadata(
-                    {PARTITION_ROWS: rows}, asset_key=self.key, partition_key=key
-                )
-            yield dg.MaterializeResult(
-                asset_key=self.key,
-                data_version=data_version(snapshot),
-                metadata={
-                    **materialization_metadata(table, snapshot, stale.inputs, self.columns),
-                    DEFINITION_METADATA: self.definition or "unknown",
-                    **(spark.used() if self.engine == "spark" else {}),
-                    **({} if refresh is None else {REFRESH_METADATA: refresh.to_dict()}),
-                },
-            )
-            record_each(context, records)
-            memory = DayMemory(context.instance, done)
-            yield from check_results(
-                self.key,
-                self._suites,
-                outcomes,
-                memory,
-                self._explaining(lake, snapshot, done, spark),
-            )
+            keys = list(context.partition_keys) if partitions else None
+            yield from self._run(context, config, lakehouse, spark, keys)
 
         return derived
+
+    def _run(
+        self,
+        context: dg.AssetExecutionContext,
+        config: RefreshConfig,
+        lakehouse: LakehouseResource,
+        spark: LakehouseSpark,
+        keys: Sequence[str] | None,
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+        """Bring the table up to date; give its materialization, then what its checks say."""
+        lake = lakehouse.lake()
+        with explained():
+            current = self._without_dead_branches(lake, context)
+            stale = self.staleness(lake)
+        if stale.redefined:
+            of = "" if keys is None else f" of {len(stale.partitions):,} partitions"
+            context.log.warning(
+                f"{self.name} was computed by another definition: all rows{of} are to be computed "
+                "again"
+            )
+        chosen = config.chosen(stale, keys)
+        is_due = current is None or chosen != []
+        done = (chosen or keys or ()) if is_due else ()
+
+        def checked(
+            outcomes: Sequence[CheckOutcome], snapshot: Snapshot, days: Sequence[str]
+        ) -> Iterator[dg.AssetCheckResult]:
+            explain = self._explaining(lake, snapshot, done, spark)
+            memory = DayMemory(context.instance, days)
+            return check_results(self.key, self._suites, outcomes, memory, explain)
+
+        published: Published | None = None
+        try:
+            with explained(AuditFailedError):
+                if is_due:
+                    engine = open_engine(self.engine, lambda: spark.spark_session)
+                    work = Computation(self, lake, engine, stale, chosen or keys)
+                    published = work.published(context, lakehouse, full=config.full)
+                else:
+                    self.target.follow(lake.load_table(self.name), context.log.warning)
+        except AuditFailedError as error:
+            yield from checked(error.outcomes, error.snapshot, ())
+            raise failure_of(error) from None
+        snapshot = cast("Snapshot", current) if published is None else published.snapshot
+        untouched = [key for key in keys or () if key not in done]
+        records = newest_records(context.instance, self.key, untouched)
+        if published is not None:
+            rows = rows_by_partition(published.write, self.partitioning, snapshot, done)
+            for key, count in rows.items():
+                context.add_asset_metadata(
+                    {PARTITION_ROWS: count}, asset_key=self.key, partition_key=key
+                )
+        table = lake.load_table(self.name)
+        yield dg.MaterializeResult(
+            asset_key=self.key,
+            data_version=data_version(snapshot),
+            metadata={
+                **materialization_metadata(table, snapshot, stale.inputs, self.columns),
+                DEFINITION_METADATA: self.definition or "unknown",
+                **(spark.used() if self.engine == "spark" else {}),
+                **({} if published is None else {REFRESH_METADATA: published.refresh.to_dict()}),
+            },
+        )
+        record_each(context, records)
+        yield from checked([] if published is None else published.outcomes, snapshot, done)
+
+    def _without_dead_branches(
+        self, lake: Lakehouse, context: dg.AssetExecutionContext
+    ) -> Snapshot | None:
+        """The table's current snapshot, once branches of runs that died are removed."""
+        if not lake.table_exists(self.name):
+            return None
+        table = lake.load_table(self.name)
+        remove_dead_branches(table, context.instance, context.log.info)
+        return table.current_snapshot()
 
     def _explaining(
         self, lake: Lakehouse, snapshot: Snapshot, keys: Sequence[str], spark: LakehouseSpark
@@ -502,6 +512,23 @@ class DerivedTable(ComputedTable):
         """
         inputs = {name: InputRows(lake.load_table(name), AlwaysFalse()) for name in self.inputs}
         return to_schema(self.computed(open_engine(self.engine, session), inputs).schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a computation has made of its table.
+
+    Attributes:
+        write: of the rows.
+        refresh: how they were computed.
+        snapshot: that has them.
+        outcomes: of the checks.
+    """
+
+    write: AssetWrite
+    refresh: Refresh
+    snapshot: Snapshot
+    outcomes: Sequence[CheckOutcome]
 
 
 @dataclass(frozen=True)
@@ -614,7 +641,7 @@ class Computation:
 
     def published(
         self, context: dg.AssetExecutionContext, resource: LakehouseResource, *, full: bool
-    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
+    ) -> Published:
         """Write, audit and publish: by what changed, where that can be, else all rows.
 
         Raises:
@@ -640,7 +667,7 @@ class Computation:
         context: dg.AssetExecutionContext,
         resource: LakehouseResource,
         delta: ResultDelta | Refresh,
-    ) -> tuple[AssetWrite, Refresh, Snapshot, list[CheckOutcome]]:
+    ) -> Published:
         write = self.write(stamp(context, self.definition.key), delta, context.log.warning)
         refresh = delta if isinstance(delta, Refresh) else delta.refresh
 
@@ -651,9 +678,11 @@ class Computation:
         checks = BlockingChecks.of(context.get_step_execution_context(), self.definition.key)
         if isinstance(write, DeltaWrite) and checks is None and not self.definition.suites:
             snapshot = write.published()  # there is nothing to audit
-            return write, refresh, snapshot, self._audited(snapshot, refresh)
-        done = publish(write, write.staged(), checks, resource, self.lake, audit)
-        return write, refresh, *done
+            outcomes = self._audited(snapshot, refresh)
+        else:
+            staged = write.staged()
+            snapshot, outcomes = publish(write, staged, checks, resource, self.lake, audit)
+        return Published(write, replace(refresh, seconds=self.seconds()), snapshot, outcomes)
 
     def _audited(self, snapshot: Snapshot, refresh: Refresh) -> list[CheckOutcome]:
         """What the checks find, with the partitions that they fail for."""
@@ -693,13 +722,13 @@ class Computation:
 
 
 def rows_by_partition(
-    written: AssetWrite | None,
+    written: AssetWrite,
     partitioning: Partitioning | None,
     snapshot: Snapshot,
     keys: Sequence[str],
 ) -> dict[str, int]:
     """How many rows each has now; what tells them is read where there are several."""
-    if written is None or partitioning is None:
+    if partitioning is None:
         return {}
     if written.rows is not None and len(keys) == 1:
         return {keys[0]: written.rows}
