@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from lakehouse.orchestration.assets.lakehouse_io_manager import LakehouseIOManager
-from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs, nightly_schedules
-from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
+from lakehouse.orchestration.automation.ingestion_jobs import nightly_schedule, source_jobs
+from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
 from lakehouse.orchestration.automation.quarantine_retry import fill_job, retry_job
 from lakehouse.orchestration.automation.table_maintenance import maintenance_definitions
 from lakehouse.orchestration.checks.statement_checks import (
@@ -25,19 +25,19 @@ def event_definitions(pipeline: Pipeline) -> dg.Definitions:
     Raises:
         InvalidInputError: the pipeline's tables contradict each other.
     """
-    jobs = ingestion_jobs(pipeline)
+    by_source = [(source, source_jobs(pipeline, source)) for source in pipeline.sources]
     again = [retry_job(pipeline), fill_job(pipeline)] if pipeline.sources else []
     conditions = [table.key for table in pipeline.derived if table.automation is not None]
     return dg.Definitions(
         assets=pipeline.assets(),
         asset_checks=landing_checks(pipeline),
-        jobs=[*jobs, *again],
+        jobs=[*(job for _, jobs in by_source for job in jobs), *again],
         sensors=[
-            *landing_sensors(pipeline, jobs),
+            *(landing_sensor(pipeline, source, jobs) for source, jobs in by_source),
             *(feed_sensor(feed) for feed in pipeline.feeds),
             *([_conditions_sensor(conditions)] if conditions else []),
         ],
-        schedules=nightly_schedules(pipeline, jobs),
+        schedules=[nightly_schedule(source, index) for source, (index, _) in by_source],
     )
 
 

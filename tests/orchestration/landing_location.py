@@ -12,8 +12,8 @@ from pathlib import Path
 import dagster as dg
 
 from lakehouse.orchestration.automation.failure_alerts import failure_alerts
-from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
-from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
+from lakehouse.orchestration.automation.ingestion_jobs import source_jobs
+from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensor
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from tests.orchestration.conftest import EVENTS
@@ -23,7 +23,7 @@ _LAKEHOUSE = LakehouseResource(
     catalog=(_ROOT / "warehouse").as_uri(), landing=str(_ROOT / "landing")
 )
 _PIPELINE = Pipeline((EVENTS,), (), _LAKEHOUSE.landing)
-_JOBS = ingestion_jobs(_PIPELINE)
+_JOBS = source_jobs(_PIPELINE, EVENTS)
 
 
 def _tell(text: str) -> None:
@@ -35,6 +35,6 @@ defs = dg.Definitions(
     assets=_PIPELINE.assets(),
     asset_checks=landing_checks(_PIPELINE),
     jobs=_JOBS,
-    sensors=[*landing_sensors(_PIPELINE, _JOBS), failure_alerts(_tell)],
+    sensors=[landing_sensor(_PIPELINE, EVENTS, _JOBS), failure_alerts(_tell)],
     resources={"lakehouse": _LAKEHOUSE, "spark": LakehouseSpark()},
 )

@@ -248,12 +248,12 @@ def test_orphans_are_moved_at_night_only_when_the_policy_asks(place: Place) -> N
     table.storage.write(f"{table.location}/data/left.parquet", b"x" * 1000)
     later = Environment.seeded(1, start_ms=time.time_ns() // 1_000_000 + 4 * 86_400_000)
     late = Lakehouse(load_catalog(place.resource.catalog).catalog, later).load_table(TABLE)
-    from lakehouse.orchestration.automation.maintenance_jobs import Request
+    from lakehouse.orchestration.automation.maintenance_jobs import MaintenanceRequest
 
-    assert remove_orphans(late, Request(if_due=True)).moved_files == 0
+    assert remove_orphans(late, MaintenanceRequest(if_due=True)).moved_files == 0
     late.set_properties({"lakehouse.maintenance.max-unreferenced-bytes": "999"})
-    assert remove_orphans(late, Request(if_due=True)).moved_files == 1
-    assert remove_orphans(late, Request(if_due=True)).moved_files == 0
+    assert remove_orphans(late, MaintenanceRequest(if_due=True)).moved_files == 1
+    assert remove_orphans(late, MaintenanceRequest(if_due=True)).moved_files == 0
     result = place.run(ORPHANS_JOB, {IF_DUE_TAG: "true"})
     assert place.observed(result) == [], "in the trash, and not there for a week"
 

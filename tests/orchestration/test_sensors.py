@@ -27,8 +27,8 @@ from lakehouse.orchestration.asset_results import remove_dead_branches
 from lakehouse.orchestration.automation import landing_sensors as looking
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
 from lakehouse.orchestration.automation.attempts import Decision, next_attempt
-from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs, nightly_schedules
-from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensors
+from lakehouse.orchestration.automation.ingestion_jobs import nightly_schedule, source_jobs
+from lakehouse.orchestration.automation.landing_sensors import LandingWatch, landing_sensor
 from lakehouse.orchestration.automation.maintenance_sensors import (
     expirable_snapshots,
     maintenance_sensors,
@@ -95,10 +95,14 @@ def remember(lake: Lakehouse, files: list[LandingFile], *, pending: bool, days: 
     ledger_table(lake, EVENTS).overwrite(ledger_to_arrow(rows))
 
 
+def sensor_of(pipeline: Pipeline) -> dg.SensorDefinition:
+    return landing_sensor(pipeline, EVENTS, source_jobs(pipeline, EVENTS))
+
+
 def test_landed_files_ask_for_an_index_then_for_the_days(
     resource: LakehouseResource, pipeline: Pipeline
 ) -> None:
-    (sensor,) = landing_sensors(pipeline, ingestion_jobs(pipeline))
+    sensor = sensor_of(pipeline)
     assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
     _, (skipped,), _ = tick(sensor, resource)
     assert "does not exist" in skipped.skip_message
@@ -336,7 +340,7 @@ def test_old_snapshots_fire_when_they_are_beyond_retention(
 def test_the_nightly_schedule_reads_landing_folders_that_exist(
     resource: LakehouseResource, pipeline: Pipeline
 ) -> None:
-    (schedule,) = nightly_schedules(pipeline, ingestion_jobs(pipeline))
+    schedule = nightly_schedule(EVENTS, source_jobs(pipeline, EVENTS)[0])
     with dg.build_schedule_context(
         scheduled_execution_time=dt.datetime(2026, 6, 2, 2, tzinfo=dt.UTC),
         resources={"lakehouse": resource},
@@ -365,7 +369,7 @@ def test_after_a_long_look_nine_times_as_long_is_waited(
         return Decision(None, "", (), {}, "")
 
     monkeypatch.setattr(LandingWatch, "decision", decision)
-    (sensor,) = landing_sensors(pipeline, ingestion_jobs(pipeline))
+    sensor = sensor_of(pipeline)
     for seconds in (0.0, 9 * spent - 0.1, 0.2):
         clocks["monotonic"] += seconds
         _, skipped, _ = tick(sensor, resource)
@@ -380,5 +384,5 @@ def test_folders_of_this_machine_are_looked_at_in_each_round_of_the_daemon(
     pipeline: Pipeline, landing: str, seconds: int
 ) -> None:
     there = replace(pipeline, landing_root=landing)
-    (sensor,) = landing_sensors(there, ingestion_jobs(there))
+    sensor = sensor_of(there)
     assert -(-sensor.minimum_interval_seconds // ROUND_SECONDS) * ROUND_SECONDS == seconds

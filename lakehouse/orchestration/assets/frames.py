@@ -307,24 +307,24 @@ class DataFusionEngine(_ArrowEngine):
 class PolarsEngine(_ArrowEngine):
     """LazyFrames of Polars."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._polars = importlib.import_module("polars")
+
     def _scan(self, rows: InputRows) -> Any:
-        polars = importlib.import_module("polars")
-        return polars.scan_pyarrow_dataset(self._scanned(rows))
+        return self._polars.scan_pyarrow_dataset(self._scanned(rows))
 
     def frame_of(self, rows: pa.Table) -> Any:
         """A LazyFrame."""
-        polars = importlib.import_module("polars")
-        return polars.DataFrame(rows).lazy()
+        return self._polars.DataFrame(rows).lazy()
 
     def sql(self, query: str, views: Mapping[str, Any]) -> Any:
         """A LazyFrame."""
-        polars = importlib.import_module("polars")
-        return polars.SQLContext(dict(views)).execute(query, eager=False)
+        return self._polars.SQLContext(dict(views)).execute(query, eager=False)
 
     def count(self, frame: Any) -> int:
         """Rows that were read."""
-        polars = importlib.import_module("polars")
-        return int(self._read(lambda: frame.select(polars.len()).collect().item()))
+        return int(self._read(lambda: frame.select(self._polars.len()).collect().item()))
 
 
 _IN_PROCESS: Mapping[str, Callable[[], ModelEngine]] = {

@@ -23,7 +23,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from lakehouse.orchestration.asset_results import FAILED_BY
 from lakehouse.orchestration.automation.attempts import Request, Work, clock, doubled
-from lakehouse.orchestration.automation.run_requests import REQUEST_TAG, SOURCE_TAG, index_job_name
+from lakehouse.orchestration.automation.run_requests import SOURCE_TAG, index_job_name, request_of
 from lakehouse.spec.identifier import split_name
 
 _WILL_RETRY_TAG, _PARTITION_TAG = "dagster/will_retry", "dagster/partition"
@@ -369,7 +369,7 @@ class RanRun:
                 subset = plan.partitions_subset
                 parts = [plan.partition or ""] if subset is None else subset.get_partition_keys()
                 planned |= {(plan.asset_key.to_user_string(), part) for part in parts}
-        request = _request(run)
+        request = request_of(run)
         if succeeded:
             return cls(run, frozenset(done | planned), frozenset(), request)
         if request is not None:
@@ -537,15 +537,6 @@ def _is_ours(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> bool:
     return repository.repository_name == context.repository_name and (
         here is None or repository.code_location_origin.location_name == here.location_name
     )
-
-
-def _request(run: dg.DagsterRun) -> Request | None:
-    if SOURCE_TAG not in run.tags:
-        return None
-    try:
-        return Request.from_json(run.tags[REQUEST_TAG])
-    except (ValueError, KeyError, TypeError):
-        return None  # written by another version of this project
 
 
 def _unit(work: Work) -> Unit:

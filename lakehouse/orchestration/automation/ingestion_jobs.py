@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -50,25 +49,11 @@ def source_jobs(pipeline: Pipeline, source: Source) -> tuple[AssetJob, AssetJob]
     )
 
 
-def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
-    """The two jobs of each source."""
-    return [job for source in pipeline.sources for job in source_jobs(pipeline, source)]
-
-
-def nightly_schedules(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.ScheduleDefinition]:
-    """One schedule for each source, to try unreadable files again.
-
-    The landing sensor ingests what is pending.
-    """
-    by_name = {job.name: job for job in jobs}
-    return [
-        nightly_schedule(source, by_name[index_job_name(source.name)])
-        for source in pipeline.sources
-    ]
-
-
 def nightly_schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
-    """The schedule `nightly_<source>` of the source's job that indexes."""
+    """The schedule `nightly_<source>` of the source's job that indexes.
+
+    It tries unreadable files again; the landing sensor ingests what is pending.
+    """
 
     @dg.schedule(
         name=f"nightly_{source.name}",

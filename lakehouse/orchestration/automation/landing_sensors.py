@@ -10,17 +10,17 @@ import dagster as dg
 from lakehouse.errors import NoSuchFileError
 from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.assets.derived_table import DerivedTable
-from lakehouse.orchestration.automation.attempts import Decision, Ended, Request, clock, decide
+from lakehouse.orchestration.automation.attempts import Decision, Ended, clock, decide
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.landing_state import source_work
 from lakehouse.orchestration.automation.run_requests import (
     NOTHING_GIVEN_UP,
-    REQUEST_TAG,
     SOURCE_TAG,
     UNFINISHED,
     index_job_name,
     ingest_job_name,
     landing_request,
+    request_of,
 )
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
@@ -84,20 +84,14 @@ class LandingWatch:
             dg.RunsFilter(tags={SOURCE_TAG: self.source.name}), limit=1
         ):
             run = record.dagster_run
+            request = request_of(run)
+            if request is None:
+                return None  # start counting again
             created_ms = int(record.create_timestamp.timestamp() * 1000)
-            try:
-                request = Request.from_json(run.tags[REQUEST_TAG])
-            except (ValueError, KeyError, TypeError):
-                return None  # written by another version of this project: start counting again
             ended_ms = created_ms if record.end_time is None else int(record.end_time * 1000)
             succeeded = run.status == dg.DagsterRunStatus.SUCCESS
             return Ended(run.run_id, request, succeeded, created_ms, ended_ms)
         return None
-
-
-def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.SensorDefinition]:
-    """One for each source, which asks for runs of the source's two jobs among `jobs`."""
-    return [landing_sensor(pipeline, source, jobs) for source in pipeline.sources]
 
 
 def landing_checks(pipeline: Pipeline) -> list[dg.AssetChecksDefinition]:

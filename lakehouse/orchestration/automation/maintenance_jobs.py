@@ -52,7 +52,7 @@ PROJECT_POLICY = {"lakehouse.maintenance.min-input-files": "2"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class MaintenanceRequest:
     """What a run asks of one table.
 
     Attributes:
@@ -70,7 +70,7 @@ class Request:
     if_due: bool = False
 
     @classmethod
-    def of(cls, tags: Mapping[str, str]) -> "Request":
+    def of(cls, tags: Mapping[str, str]) -> "MaintenanceRequest":
         """The request that a run's tags name.
 
         Raises:
@@ -93,7 +93,7 @@ class Request:
         )
 
 
-Work = Callable[[Table, Request, Progress], Report]
+MaintenanceOfTable = Callable[[Table, MaintenanceRequest, Progress], Report]
 
 
 def policy(table: Table) -> MaintenancePolicy:
@@ -101,24 +101,26 @@ def policy(table: Table) -> MaintenancePolicy:
     return policy_of(table.metadata.properties, PROJECT_POLICY)
 
 
-def compact(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+def compact(table: Table, request: MaintenanceRequest, progress: Progress = no_progress) -> Report:
     """Turn small files into few; rows stay the same."""
     return _carried_out(ActionKind.COMPACT, table, request, progress, partitions=request.partitions)
 
 
-def cluster(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+def cluster(table: Table, request: MaintenanceRequest, progress: Progress = no_progress) -> Report:
     """Few manifests, clustered by partition."""
     return _carried_out(ActionKind.REWRITE_MANIFESTS, table, request, progress)
 
 
-def expire(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+def expire(table: Table, request: MaintenanceRequest, progress: Progress = no_progress) -> Report:
     """Forget snapshots beyond retention and remove exactly the files that only they reached."""
     return _carried_out(
         ActionKind.EXPIRE, table, request, progress, retain_last=request.retain_last
     )
 
 
-def remove_orphans(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+def remove_orphans(
+    table: Table, request: MaintenanceRequest, progress: Progress = no_progress
+) -> Report:
     """Move files that nothing reaches to the trash, and delete old trash."""
     kind, before_ms, tables = ActionKind.REMOVE_ORPHANS, None, None
     if request.if_due:
@@ -140,7 +142,7 @@ def remove_orphans(table: Table, request: Request, progress: Progress = no_progr
 
 
 def _carried_out(
-    kind: ActionKind, table: Table, request: Request, progress: Progress, **asked: Any
+    kind: ActionKind, table: Table, request: MaintenanceRequest, progress: Progress, **asked: Any
 ) -> Report:
     """The action, or its plan where that is asked; `asked` as `prepare` takes it."""
     prepared = prepare(
@@ -155,7 +157,7 @@ def _carried_out(
     return prepared.plan() if request.dry_run else prepared.execute()
 
 
-def tuning(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+def tuning(table: Table, request: MaintenanceRequest, progress: Progress = no_progress) -> Report:
     """Try layouts on a sample with the recorded queries; by policy adopt what pays.
 
     Queries are those of the table `ops.scans`, where there is one. An adoption that is under way
@@ -179,7 +181,7 @@ def tuning(table: Table, request: Request, progress: Progress = no_progress) -> 
     return done
 
 
-WORK: Mapping[str, Work] = {
+_BY_JOB: Mapping[str, MaintenanceOfTable] = {
     COMPACT_JOB: compact,
     CLUSTER_JOB: cluster,
     EXPIRE_JOB: expire,
@@ -190,7 +192,7 @@ WORK: Mapping[str, Work] = {
 
 def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
     """Compaction, manifest rewriting, expiry, orphan removal and tuning of a pipeline's tables."""
-    return [_job(name, tables, work) for name, work in WORK.items()]
+    return [_job(name, tables, work) for name, work in _BY_JOB.items()]
 
 
 def state_job() -> AssetJob:
@@ -259,7 +261,7 @@ def chosen_tables(tables: Sequence[str], tags: Mapping[str, str]) -> list[str]:
     return [name for name in tables if name in named]
 
 
-def _job(name: str, tables: Sequence[str], work: Work) -> dg.JobDefinition:
+def _job(name: str, tables: Sequence[str], work: MaintenanceOfTable) -> dg.JobDefinition:
     choice, steps = _choice(name, tables), {table: _step(name, table, work) for table in tables}
     hints = (
         f"Tag `{TABLES_TAG}` with table names to choose some, `{DRY_RUN_TAG}` with `true` to see "
@@ -296,7 +298,7 @@ def _choice(job: str, tables: Sequence[str]) -> dg.OpDefinition:
     ) -> Iterator[dg.Output[None]]:
         lake = lakehouse.shared_lake()
         with explained():
-            Request.of(context.run_tags)
+            MaintenanceRequest.of(context.run_tags)
             chosen = chosen_tables(tables, context.run_tags)
             existing = [name for name in chosen if lake.table_exists(name)]
             missing = sorted(set(chosen) - set(existing))
@@ -315,7 +317,7 @@ def _choice(job: str, tables: Sequence[str]) -> dg.OpDefinition:
     return choose
 
 
-def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
+def _step(job: str, name: str, work: MaintenanceOfTable) -> dg.OpDefinition:
     @dg.op(
         name=f"{job}__{_op(name)}",
         pool=pool(name),
@@ -326,14 +328,19 @@ def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
     def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
         with explained():
             table = lakehouse.shared_lake().load_table(name)
-            if not Request.of(context.run_tags).dry_run:
+            if not MaintenanceRequest.of(context.run_tags).dry_run:
                 remove_dead_branches(table, context.instance, context.log.info)
-            _maintain(context, table, work, Request.of(context.run_tags))
+            _maintain(context, table, work, MaintenanceRequest.of(context.run_tags))
 
     return step
 
 
-def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request: Request) -> None:
+def _maintain(
+    context: dg.OpExecutionContext,
+    table: Table,
+    work: MaintenanceOfTable,
+    request: MaintenanceRequest,
+) -> None:
     location, before = table.metadata_location, measures(table)
     report = work(table, request, progress_lines(context.log.info))
     if request.dry_run:

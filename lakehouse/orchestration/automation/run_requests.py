@@ -13,7 +13,7 @@ import dagster as dg
 
 from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.assets.derived_table import DerivedTable, RefreshMode
-from lakehouse.orchestration.automation.attempts import Decision, Work
+from lakehouse.orchestration.automation.attempts import Decision, Request, Work
 from lakehouse.orchestration.source_assets import IngestMode
 
 COMPACT_JOB, EXPIRE_JOB = "compact", "expire"
@@ -56,6 +56,16 @@ def index_job_name(source: str) -> str:
 def ingest_job_name(source: str) -> str:
     """The job that indexes, then writes days of the raw table and of everything derived from it."""
     return f"ingest_{source}"
+
+
+def request_of(run: dg.DagsterRun) -> Request | None:
+    """What the landing sensor asked a run for; None: it did not, or another version of this did."""
+    if SOURCE_TAG not in run.tags:
+        return None
+    try:
+        return Request.from_json(run.tags[REQUEST_TAG])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def raw_op_name(source: str) -> str:
