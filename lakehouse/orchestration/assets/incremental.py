@@ -401,11 +401,7 @@ class Follower:
             if since == to:
                 continue
             metadata = now.table.metadata
-            line = (
-                [ancestor.snapshot_id for ancestor in metadata.ancestors(to)]
-                if to is not None
-                else []
-            )
+            line = [ancestor.snapshot_id for ancestor in metadata.ancestors(to)]
             if since is not None and since not in line:
                 is_kept = metadata.snapshot_or_none(since) is not None
                 why = "is no ancestor of it any more" if is_kept else "has expired"
@@ -445,11 +441,10 @@ class Follower:
             part = (self._plan.deltas if linear else self._plan.parts).get(self._view(name))
             if linear or merged:
                 gone += self._run(state, name, old, target.schema(), part)
+                come += self._run(state, name, new, target.schema(), part)
             else:
                 query = self._plan.deltas[self._view(name)]
                 keys += self._run(state, name, pa.concat_tables([old, new]), of_keys, query)
-            if linear or merged:
-                come += self._run(state, name, new, target.schema(), part)
             state[name] = self._now[name]
         counted = sum(rows.num_rows for pair in changes.values() for rows in pair)
         if linear:
@@ -943,6 +938,5 @@ def _row_by_row(
         if isinstance(field.field_type, PrimitiveType)
         and not pa.types.is_floating(went.schema.field(field.name).type)
     ]
-    keys = went.select(plain)
-    keys = keys.group_by(plain).aggregate([]) if plain else keys
+    keys = _distinct([went.select(plain)]) if plain else went.select(plain)
     return ResultDelta(keys, went, came, refresh, before)

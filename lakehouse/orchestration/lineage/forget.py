@@ -35,7 +35,7 @@ from lakehouse.errors import (
     UnsupportedFeatureError,
 )
 from lakehouse.expressions.bound_filter import Leaf, Op, disjunction
-from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.expressions.sql.sql_grammar import parsed
 from lakehouse.ingestion.source import LANDING_FILE, LANDING_LINE
 from lakehouse.ingestion.source_tables import REST_DOC
@@ -105,7 +105,7 @@ class TableOfPerson:
     blocked_by: tuple[str, ...]
     landing: Mapping[str, tuple[int, ...]]
     key: Key = field(repr=False)
-    where: BooleanExpression | str = field(repr=False)
+    where: Where = field(repr=False)
     lines: LandedLines | None = None
     gone: Inverse | None = field(default=None, repr=False)
 
@@ -448,7 +448,7 @@ def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
     table = lake.load_table(name)
     DeltaLog(table.storage, table.location).head()  # of another engine: it could not be cut
     names = table.schema().column_names
-    condition: BooleanExpression | str = AlwaysFalse()
+    condition: Where = AlwaysFalse()
     if key.column in names:
         key, condition = replace(_key(table, where), aliases=key.aliases), where
     elif not _texts(table):
@@ -463,10 +463,10 @@ def _planned(lake: Lakehouse, name: str, where: str, key: Key) -> TableOfPerson:
         landing.setdefault(row[LANDING_FILE], set()).add(row[LANDING_LINE])
     mentions = _in_texts(table, key)
     if mentions:
-        places = _of_lines(mentions)
-        both = _either(condition, places, table)
-        count = table.scan(both).count()
-        condition = both
+        schema = table.schema()
+        places = [bind(condition, schema), bind(_of_lines(mentions), schema)]
+        condition = disjunction(places)
+        count = table.scan(condition).count()
         for file, numbers in mentions.items():
             landing.setdefault(file, set()).update(
                 number for number in numbers if number is not None
@@ -519,12 +519,6 @@ def _of_lines(mentions: Mapping[str, set[int | None]]) -> BooleanExpression:
         if None in lines:
             parts.append(And(of_file, IsNull(term=LANDING_LINE)))
     return reduce(Or, parts)
-
-
-def _either(condition: Any, places: BooleanExpression, table: Table) -> Any:
-    """A condition in SQL, or none, or places."""
-    schema = table.schema()
-    return disjunction([bind(condition, schema), bind(places, schema)])
 
 
 def _blocking(table: Table, condition: Any) -> Iterator[str]:

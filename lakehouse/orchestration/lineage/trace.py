@@ -243,11 +243,8 @@ def _undone(
         return None
     metadata = lake.load_table(table).metadata
     line = metadata.ancestors(metadata.current_snapshot_id)
-    return (
-        None
-        if any(ancestor.snapshot_id == snapshot_id for ancestor in line)
-        else run.tags[UNDONE_TAG]
-    )
+    is_there = any(ancestor.snapshot_id == snapshot_id for ancestor in line)
+    return None if is_there else run.tags[UNDONE_TAG]
 
 
 def _inputs(lake: Lakehouse, metadata: Mapping[str, dg.MetadataValue]) -> tuple[InputSnapshot, ...]:

@@ -320,7 +320,7 @@ class Traces:
         if data.startswith(_UNREAD):
             raise LakehouseError(f"{name} cannot be searched: ORC, or encrypted")
         is_json = name.endswith((".json", ".json.gz")) or data[:2] == b"\x1f\x8b"
-        return self._in_json if is_json else _in_nothing
+        return self._in_json if is_json else lambda *_: iter(())
 
     def _in_parquet(self, data: bytes, location: str) -> Iterator[str]:
         file = pq.ParquetFile(io.BytesIO(data))
@@ -504,10 +504,6 @@ class Traces:
 def _stored(values: pa.Array) -> pa.Array:
     """Without the extension, as of a uuid."""
     return values.storage if isinstance(values.type, pa.BaseExtensionType) else values
-
-
-def _in_nothing(_: bytes, __: str) -> Iterator[str]:
-    return iter(())
 
 
 def _internal(value: Any) -> Any:

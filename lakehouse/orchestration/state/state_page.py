@@ -88,11 +88,7 @@ def table_state(
 
 
 def _history(metadata: TableMetadata) -> tuple[Moment, ...]:
-    line = (
-        []
-        if metadata.current_snapshot_id is None
-        else list(metadata.ancestors(metadata.current_snapshot_id))[::-1]
-    )
+    line = list(metadata.ancestors(metadata.current_snapshot_id))[::-1]
     step = -(-len(line) // _MOST_POINTS) or 1
     chosen = [*line[:-1:step], *line[-1:]]
     return tuple(
@@ -118,10 +114,8 @@ def state_markdown(
     """
     beyond = [state for state in states if state.actions]
     overdue = [state for state in states if state.overdue(now_ms)]
-    files, size = (
-        sum(state.health.data_files for state in states),
-        sum(state.health.bytes for state in states),
-    )
+    files = sum(state.health.data_files for state in states)
+    size = sum(state.health.bytes for state in states)
     lines = [
         f"## Lakehouse at {_clock(now_ms)}",
         "",
