@@ -10,19 +10,23 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
+import dagster as dg
 import orjson
 import pyarrow as pa
 import pytest
 
 from lakehouse.ingestion.ingest import IndexOutcome, IngestOutcome, index_landing, ingest_days
 from lakehouse.ingestion.ingest_plan import Mode, combined
-from lakehouse.ingestion.landing_ledger import LedgerRow
+from lakehouse.ingestion.landing_ledger import LandingFile, LedgerRow, ledger_to_arrow
 from lakehouse.ingestion.reading.formats.record_chunks import Values, python_values
 from lakehouse.ingestion.source import Column, Engine, EventTime, Source
-from lakehouse.ingestion.source_tables import read_ledger
+from lakehouse.ingestion.source_tables import ledger_table, read_ledger
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.ingestion.workplace import Workplace
 from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.assets.derived_table import DerivedTable
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.table import TableScan
 
 TODAY = date(2026, 6, 30)
 EVENTS = Source(
@@ -55,6 +59,65 @@ def listed(values: Values) -> list[object]:
 def june(first: int, last: int | None = None) -> list[date]:
     """Days of June 2026, both included."""
     return [date(2026, 6, day) for day in range(first, (last or first) + 1)]
+
+
+def remember(lake: Lakehouse, files: Sequence[LandingFile], pending: bool, days: list[int]) -> None:
+    """Have the ledger of events know files, each with a line of each of these days of June."""
+    rows = [
+        LedgerRow(
+            landing_file=file.path,
+            size_bytes=file.size_bytes,
+            modified_ms=file.modified_ms,
+            event_day=date(2026, 6, day),
+            lines=1,
+            pending=pending,
+        )
+        for file in files
+        for day in days
+    ]
+    ledger_table(lake, EVENTS).overwrite(ledger_to_arrow(rows))
+
+
+def materialized(
+    lake: Lakehouse,
+    table: DerivedTable,
+    instance: dg.DagsterInstance,
+    first: str | None = None,
+    last: str | None = None,
+    *,
+    days: dg.DailyPartitionsDefinition | None = None,
+    **config: object,
+) -> dg.ExecuteInProcessResult:
+    """A run of a table, or of its partitions `first` to `last`, without Spark."""
+    ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    is_range = bool(last) and first != last
+    return dg.materialize(
+        [table.build(days if table.day_column else None)],
+        instance=instance,
+        partition_key=None if is_range else first or None,
+        tags=ends if is_range else None,
+        run_config={"ops": {table.op_name: {"config": config}}},
+        resources={
+            "lakehouse": LakehouseResource(catalog=lake.catalog.uri),
+            # an engine that is not Spark starts no session: this one could not
+            "spark": LakehouseSpark(master="spark://nowhere:1"),
+        },
+        raise_on_error=False,
+    )
+
+
+@pytest.fixture
+def files_read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
+    """Of each table whose rows are read: the number of files of each scan."""
+    read: dict[str, list[int]] = {}
+    whole = TableScan.to_arrow
+
+    def counted(scan: TableScan) -> pa.Table:
+        read.setdefault(scan.name, []).append(len(scan.plan().tasks))
+        return whole(scan)
+
+    monkeypatch.setattr(TableScan, "to_arrow", counted)
+    return read
 
 
 def event(number: int, day: int, hour: int = 12, **fields: object) -> bytes:

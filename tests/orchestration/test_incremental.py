@@ -19,7 +19,7 @@ from lakehouse import CompactionOptions
 from lakehouse.errors import CommitConflictError, InvalidInputError
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.orchestration import LakehouseResource, LakehouseSpark, Pipeline, SqlModel
+from lakehouse.orchestration import Pipeline, SqlModel
 from lakehouse.orchestration.assets.derived_table import Computation, DerivedTable
 from lakehouse.orchestration.assets.frames import open_engine
 from lakehouse.orchestration.assets.incremental import (
@@ -34,6 +34,7 @@ from lakehouse.orchestration.lineage.replay import replayed
 from lakehouse.orchestration.lineage.trace import read_lineage
 from lakehouse.spec.metadata.snapshot import REFRESH_STATE
 from lakehouse.transaction import snapshot_producer
+from tests.orchestration.conftest import materialized
 
 SCHEMA = pa.schema([("event_ts", pa.timestamp("us", "UTC")), ("user", pa.string()), ("n", "int32")])
 SQL = "SELECT user, count(*) AS events, sum(n) AS n FROM raw.events GROUP BY user"
@@ -71,17 +72,7 @@ def run(
     lake: Lakehouse, table: DerivedTable, instance: dg.DagsterInstance, day: str = "", **how: Any
 ) -> tuple[bool, Mapping[str, Any]]:
     """Whether the run succeeded, and how the table was refreshed."""
-    done = dg.materialize(
-        [table.build(DAYS if table.day_column else None)],
-        instance=instance,
-        partition_key=day or None,
-        run_config={"ops": {table.op_name: {"config": how}}},
-        resources={
-            "lakehouse": LakehouseResource(catalog=lake.catalog.uri),
-            "spark": LakehouseSpark(master="spark://nowhere:1"),
-        },
-        raise_on_error=False,
-    )
+    done = materialized(lake, table, instance, day, days=DAYS, **how)
     if not done.success:
         failed = [one for one in done.all_events if one.is_step_failure]
         return False, {"reason": failed[0].step_failure_data.error_display_string}

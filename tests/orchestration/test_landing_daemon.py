@@ -24,15 +24,13 @@ from dagster._core.workspace.load_target import InProcessCodeLocationOrigin
 from dagster._daemon.sensor import execute_sensor_iteration
 
 from lakehouse.environment import Environment
-from lakehouse.ingestion.landing_ledger import LedgerRow, ledger_to_arrow
 from lakehouse.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.ingestion.source_tables import ledger_table
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.attempts import GIVE_UP_AFTER, Request
 from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD
 from lakehouse.orchestration.automation.run_requests import NOTHING_GIVEN_UP, REQUEST_TAG
 from lakehouse.orchestration.resources import LakehouseResource
-from tests.orchestration.conftest import EVENTS
+from tests.orchestration.conftest import EVENTS, remember
 
 # Dagster's own modules use what it has deprecated itself
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -100,19 +98,8 @@ class Daemon:
         (self.root / "landing" / "events" / name).write_bytes(b"x")
 
     def remember(self, *, pending: bool, days: list[int]) -> None:
-        rows = [
-            LedgerRow(
-                landing_file=file.path,
-                size_bytes=file.size_bytes,
-                modified_ms=file.modified_ms,
-                event_day=dt.date(2026, 6, day),
-                lines=1,
-                pending=pending,
-            )
-            for file in landing_files(list_landing(str(self.root / "landing"), EVENTS))
-            for day in days
-        ]
-        ledger_table(self.lake, EVENTS).overwrite(ledger_to_arrow(rows))
+        files = landing_files(list_landing(str(self.root / "landing"), EVENTS))
+        remember(self.lake, files, pending, days)
 
 
 @pytest.fixture

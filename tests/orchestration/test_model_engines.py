@@ -20,8 +20,6 @@ from lakehouse.errors import InvalidInputError, NoSuchFileError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration import (
     DerivedTable,
-    LakehouseResource,
-    LakehouseSpark,
     Pipeline,
     SqlModel,
     Suite,
@@ -31,6 +29,7 @@ from lakehouse.orchestration.assets.frames import ENGINES, InputRows, open_engin
 from lakehouse.orchestration.checks.expectations import validate
 from lakehouse.orchestration.lineage.replay import replayed
 from lakehouse.orchestration.lineage.trace import Lineage, Replay, read_lineage
+from tests.orchestration.conftest import materialized
 
 OTHERS = tuple(name for name in ENGINES if name != "spark")
 UTC = dt.UTC
@@ -372,23 +371,7 @@ def _materialized(
     last: str = "",
 ) -> dg.ExecuteInProcessResult:
     days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-05")
-    return dg.materialize(
-        [table.build(days if table.day_column else None)],
-        instance=instance,
-        partition_key=None if last else day,
-        tags={
-            "dagster/asset_partition_range_start": str(day),
-            "dagster/asset_partition_range_end": last,
-        }
-        if last
-        else None,
-        resources={
-            "lakehouse": LakehouseResource(catalog=lake.catalog.uri),
-            # an engine that is not Spark starts no session: this one could not
-            "spark": LakehouseSpark(master="spark://nowhere:1"),
-        },
-        raise_on_error=False,
-    )
+    return materialized(lake, table, instance, day, last, days=days)
 
 
 def _replayed(table: DerivedTable, lineage: Lineage, lake: Lakehouse) -> Replay:

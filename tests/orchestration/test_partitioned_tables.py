@@ -16,11 +16,12 @@ import pytest
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.orchestration import LakehouseResource, LakehouseSpark, Pipeline, SqlModel
+from lakehouse.orchestration import Pipeline, SqlModel
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.checks.expectations import Suite, expect
 from lakehouse.orchestration.lineage.replay import replayed
 from lakehouse.orchestration.lineage.trace import read_lineage
+from tests.orchestration.conftest import materialized
 from tests.seeds import seeds
 
 SCHEMA = pa.schema(
@@ -99,19 +100,7 @@ def run(
     last: str,
     **config: Any,
 ) -> dg.ExecuteInProcessResult:
-    ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-    return dg.materialize(
-        [table.build(None)],
-        instance=instance,
-        partition_key=first if first == last else None,
-        tags=None if first == last else ends,
-        run_config={"ops": {table.op_name: {"config": config}}},
-        resources={
-            "lakehouse": LakehouseResource(catalog=lake.catalog.uri),
-            "spark": LakehouseSpark(master="spark://nowhere:1"),
-        },
-        raise_on_error=False,
-    )
+    return materialized(lake, table, instance, first, last, **config)
 
 
 class Oracle:

@@ -17,9 +17,7 @@ from dagster._core.test_utils import create_run_for_test, instance_for_test
 from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME as ROUND_SECONDS
 
 from lakehouse.environment import Environment
-from lakehouse.ingestion.landing_ledger import LandingFile, LedgerRow, ledger_to_arrow
 from lakehouse.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.ingestion.source_tables import ledger_table
 from lakehouse.ingestion.stamp import RunStamp
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health.table_health import health
@@ -42,7 +40,7 @@ from lakehouse.orchestration.automation.run_requests import (
 )
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
-from tests.orchestration.conftest import EVENTS
+from tests.orchestration.conftest import EVENTS, remember
 
 
 @pytest.fixture
@@ -77,22 +75,6 @@ def tick(
             [r for r in found if isinstance(r, dg.SkipReason)],
             context.cursor,
         )
-
-
-def remember(lake: Lakehouse, files: list[LandingFile], *, pending: bool, days: list[int]) -> None:
-    rows = [
-        LedgerRow(
-            landing_file=file.path,
-            size_bytes=file.size_bytes,
-            modified_ms=file.modified_ms,
-            event_day=dt.date(2026, 6, day),
-            lines=1,
-            pending=pending,
-        )
-        for file in files
-        for day in days
-    ]
-    ledger_table(lake, EVENTS).overwrite(ledger_to_arrow(rows))
 
 
 def sensor_of(pipeline: Pipeline) -> dg.SensorDefinition:
