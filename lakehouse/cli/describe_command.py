@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -106,22 +107,11 @@ def description(table: Table) -> dict[str, Any]:
 def _description_lines(data: dict[str, Any]) -> list[RenderableType]:
     spec = (f"{term['transform']}({term['source']})" for term in data["partition_spec"])
     refs = (f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in data["refs"].items())
-    grid = RichTable.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(overflow="fold")
     facts = [
-        (name.replace("_", " "), human_bytes(value) if name == "bytes" else str(value))
-        for name, value in data.items()
-        if not isinstance(value, list | dict)
-    ]
-    for name, text in (
-        *facts,
         ("partitioned by", ", ".join(spec) or "nothing"),
         ("sorted by", ", ".join(data["sort_order"]) or "nothing"),
         ("refs", ", ".join(refs) or "none"),
-        *(("property", f"{key} = {value}") for key, value in sorted(data["properties"].items())),
-    ):
-        grid.add_row(Text(name, style="dim"), Text(text))
+    ]
     rows = [
         (
             column["id"],
@@ -133,8 +123,7 @@ def _description_lines(data: dict[str, Any]) -> list[RenderableType]:
         )
         for column in data["columns"]
     ]
-    shown = listing(("#id", "column", "type", "", "#distinct", "doc"), rows, limit=len(rows))
-    return [Text(data["name"], style="bold"), grid, shown]
+    return _page(data, facts, ("#id", "column", "type", "", "#distinct", "doc"), rows)
 
 
 def view_description(view: View) -> dict[str, Any]:
@@ -167,19 +156,30 @@ def view_description(view: View) -> dict[str, Any]:
 
 def _view_lines(data: dict[str, Any]) -> list[RenderableType]:
     """The same to be read."""
-    grid = RichTable.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(overflow="fold")
-    facts = [(key, str(value)) for key, value in data.items() if not isinstance(value, list | dict)]
-    for name, text in (
-        *((key.replace("_", " "), text) for key, text in facts),
-        *(data["sql"].items()),
-        *(("property", f"{key} = {text}") for key, text in sorted(data["properties"].items())),
-    ):
-        grid.add_row(Text(name, style="dim"), Text(text))
     rows = [
         (column["id"], column["name"], column["type"], column["doc"] or "")
         for column in data["columns"]
     ]
-    shown = listing(("#id", "column", "type", "doc"), rows, limit=len(rows))
-    return [Text(data["name"], style="bold"), grid, shown]
+    return _page(data, data["sql"].items(), ("#id", "column", "type", "doc"), rows)
+
+
+def _page(
+    data: dict[str, Any],
+    facts: Iterable[tuple[str, str]],
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+) -> list[RenderableType]:
+    """Single values of a description and facts made of it, its properties, then its columns."""
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
+    single = [
+        (name.replace("_", " "), human_bytes(value) if name == "bytes" else str(value))
+        for name, value in data.items()
+        if not isinstance(value, list | dict)
+    ]
+    properties = sorted(data["properties"].items())
+    listed = [("property", f"{key} = {text}") for key, text in properties]
+    for name, text in (*single, *facts, *listed):
+        grid.add_row(Text(name, style="dim"), Text(text))
+    return [Text(data["name"], style="bold"), grid, listing(columns, rows, limit=len(rows))]
