@@ -249,9 +249,9 @@ MUTANTS = [
     ),
     Mutant(
         "34: a row that was there twice has not changed when it goes once",
-        f"{_ROWS}:_changed",
-        "surplus(old, new)",
-        "~np.isin(old, new)",
+        "data.conversion.row_codes:without_common",
+        "surplus(of_left, of_right)",
+        "~np.isin(of_left, of_right)",
         seed=20,
     ),
     Mutant(
