@@ -104,6 +104,19 @@ class Op(enum.Enum):
     """There is one of each; Python's own hashes the name each time."""
 
 
+_PAIRS = (
+    (Op.IS_NULL, Op.NOT_NULL),
+    (Op.IS_NAN, Op.NOT_NAN),
+    (Op.LT, Op.GTE),
+    (Op.GT, Op.LTE),
+    (Op.EQ, Op.NOT_EQ),
+    (Op.IN, Op.NOT_IN),
+    (Op.STARTS_WITH, Op.NOT_STARTS_WITH),
+)
+OPPOSITES = {op: other for pair in _PAIRS for op, other in (pair, pair[::-1])}
+"""What is true of a value other than null where the operator is not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """One field against literals: what bounds and partitions can decide.
@@ -125,6 +138,10 @@ class Leaf:
     def asking(self, op: Op, value: Any = None) -> Leaf:
         """The same field, compared otherwise."""
         return Leaf(op, self.field_id, self.path, self.type, value)
+
+    def opposite(self) -> Leaf:
+        """What is true of the values other than null of which this is false."""
+        return self.asking(OPPOSITES[self.op], self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from pyiceberg.types import (
 from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import (
     FALSE,
+    OPPOSITES,
     TRUE,
     And,
     Bound,
@@ -55,19 +56,19 @@ from lakehouse.spec.schema.iceberg_types import (
 Where = str | ice.BooleanExpression | Bound | None
 """A filter as users give it: SQL, an expression of pyiceberg, or None for all rows."""
 
-COMPARISONS: dict[str, tuple[Op, Op]] = {
-    "=": (Op.EQ, Op.NOT_EQ),
-    "!=": (Op.NOT_EQ, Op.EQ),
-    "<": (Op.LT, Op.GTE),
-    ">=": (Op.GTE, Op.LT),
-    ">": (Op.GT, Op.LTE),
-    "<=": (Op.LTE, Op.GT),
-    "is null": (Op.IS_NULL, Op.NOT_NULL),
-    "is nan": (Op.IS_NAN, Op.NOT_NAN),
-    "listed": (Op.IN, Op.NOT_IN),
-    "starts_with": (Op.STARTS_WITH, Op.NOT_STARTS_WITH),
+COMPARISONS = {
+    "=": Op.EQ,
+    "!=": Op.NOT_EQ,
+    "<": Op.LT,
+    ">=": Op.GTE,
+    ">": Op.GT,
+    "<=": Op.LTE,
+    "is null": Op.IS_NULL,
+    "is nan": Op.IS_NAN,
+    "listed": Op.IN,
+    "starts_with": Op.STARTS_WITH,
 }
-"""What a call is where it is true, and where it is false."""
+"""What a call is of one column, where it is true."""
 _PREDICATES: dict[type[ice.BooleanExpression], str] = {
     ice.LessThan: "<",
     ice.LessThanOrEqual: "<=",
@@ -189,10 +190,10 @@ def to_bound(term: Term, *, wanted: bool = True) -> Bound:
 
 def _simple(term: Call, *, wanted: bool) -> Bound | None:
     """A column against a literal."""
-    ops, first, rest = COMPARISONS.get(term.name), term.args[0], term.args[1:]
-    if ops is None or not isinstance(first, Column):
+    op, first, rest = COMPARISONS.get(term.name), term.args[0], term.args[1:]
+    if op is None or not isinstance(first, Column):
         return None
-    op = ops[0] if wanted else ops[1]
+    op = op if wanted else OPPOSITES[op]
     if not rest:
         return _leaf(op, first)
     value = rest[0]

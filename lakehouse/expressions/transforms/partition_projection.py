@@ -124,15 +124,11 @@ def _project(leaf: Leaf, field: PartitionField, kind: IcebergType, strict: bool)
     base = Leaf(leaf.op, field.field_id, (field.name,), result, leaf.value)
     if isinstance(transform, IdentityTransform) or leaf.op in (Op.IS_NULL, Op.NOT_NULL):
         return base
-    nothing = FALSE if strict else base.asking(Op.NOT_NULL)
-    try:
-        if isinstance(transform, BucketTransform):
-            return _bucket(base, field, kind, strict) or nothing
-        if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
-            return _prefix(base, field, strict) or nothing
-        return (_strict(base, field, kind) if strict else _inclusive(base, field, kind)) or nothing
-    except InvalidInputError:
-        return nothing
+    if not strict:
+        return _inclusive(base, field, kind) or base.asking(Op.NOT_NULL)
+    # every row of a partition matches where it may hold none of which the opposite is true
+    opposite = _inclusive(base.opposite(), field, kind)
+    return FALSE if opposite is None else opposite.opposite()
 
 
 def is_of(types: FieldTypes, leaf: Leaf) -> bool:
@@ -146,21 +142,31 @@ def _values(leaf: Leaf) -> Sequence[Any]:
     return leaf.value if leaf.op in (Op.IN, Op.NOT_IN) else (leaf.value,)
 
 
-def _bucket(base: Leaf, field: PartitionField, kind: IcebergType, strict: bool) -> Bound | None:
-    if base.op not in ((Op.NOT_EQ, Op.NOT_IN) if strict else (Op.EQ, Op.IN)):
+def _inclusive(base: Leaf, field: PartitionField, kind: IcebergType) -> Leaf | None:
+    """What partitions are that may hold a matching row; None where nothing can be said of them."""
+    try:
+        if isinstance(field.transform, BucketTransform):
+            return _bucket(base, field, kind)
+        if base.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+            return _prefix(base, field)
+        return _monotonic(base, field, kind)
+    except InvalidInputError:
+        return None
+
+
+def _bucket(base: Leaf, field: PartitionField, kind: IcebergType) -> Leaf | None:
+    if base.op not in (Op.EQ, Op.IN):
         return None
     buckets = {transform_value(field.transform, value, kind) for value in _values(base)}
-    return base.asking(Op.NOT_IN if strict else Op.IN, tuple(sorted(buckets)))
+    return base.asking(Op.IN, tuple(sorted(buckets)))
 
 
-def _prefix(base: Leaf, field: PartitionField, strict: bool) -> Bound | None:
+def _prefix(base: Leaf, field: PartitionField) -> Leaf | None:
     width = field.transform.width if isinstance(field.transform, TruncateTransform) else 0
     text: str = base.value
     if len(text) <= width:
         return base
-    if base.op is Op.STARTS_WITH:
-        return None if strict else base.asking(Op.EQ, text[:width])
-    return base.asking(Op.NOT_EQ, text[:width]) if strict else None
+    return base.asking(Op.EQ, text[:width]) if base.op is Op.STARTS_WITH else None
 
 
 def _neighbour(value: Any, kind: IcebergType, step: int) -> Any:
@@ -188,7 +194,7 @@ def _edge(base: Leaf, field: PartitionField, kind: IcebergType, step: int) -> An
     return transform_value(field.transform, base.value, kind)
 
 
-def _inclusive(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | None:
+def _monotonic(base: Leaf, field: PartitionField, kind: IcebergType) -> Leaf | None:
     widen = isinstance(field.transform, _TIME)
     if base.op in (Op.LT, Op.LTE):
         edge = _edge(base, field, kind, -1 if base.op is Op.LT else 0)
@@ -200,21 +206,6 @@ def _inclusive(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | 
         if widen:
             edges |= {edge + 1 for edge in edges if edge < 0}
         return base.asking(Op.IN, tuple(sorted(edges)))
-    return None
-
-
-def _strict(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | None:
-    widen = isinstance(field.transform, _TIME)
-    if base.op in (Op.LT, Op.LTE):
-        return base.asking(Op.LT, _edge(base, field, kind, 1 if base.op is Op.LTE else 0))
-    if base.op in (Op.GT, Op.GTE):
-        edge = _edge(base, field, kind, -1 if base.op is Op.GTE else 0)
-        return base.asking(Op.GT, edge + 1 if widen and edge < 0 else edge)
-    if base.op in (Op.NOT_EQ, Op.NOT_IN):
-        edges = {transform_value(field.transform, value, kind) for value in _values(base)}
-        if widen:
-            edges |= {edge + 1 for edge in edges if edge < 0}
-        return base.asking(Op.NOT_IN, tuple(sorted(edges)))
     return None
 
 

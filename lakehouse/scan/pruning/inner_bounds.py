@@ -33,9 +33,9 @@ def variant_comparison(computed: Computed) -> tuple[Call, Leaf] | None:
     Returns:
         The `variant_get`, and the comparison as it were of a column with the values of that.
     """
-    condition, wanted = computed.condition, 0
+    condition, negated = computed.condition, False
     if condition.name == "not" and isinstance(condition.args[0], Call):
-        condition, wanted = condition.args[0], 1
+        condition, negated = condition.args[0], True
     if condition.name not in COMPARISONS or len(condition.args) != 2:
         return None
     call, value = condition.args
@@ -44,8 +44,9 @@ def variant_comparison(computed: Computed) -> tuple[Call, Leaf] | None:
     column = call.args[0]
     if not isinstance(column, Column) or not isinstance(column.type, VariantType):
         return None
-    op = COMPARISONS[condition.name][wanted]
-    return call, Leaf(op, column.field_id, column.path, call.type, value.value)
+    op = COMPARISONS[condition.name]
+    leaf = Leaf(op, column.field_id, column.path, call.type, value.value)
+    return call, leaf.opposite() if negated else leaf
 
 
 def variant_bounds(entries: pa.Table, call: Call, among: Mask) -> tuple[pa.Array, pa.Array]:
