@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Lock
+
+from tests.waiting import serving
 
 CODES = {
     "400": "InvalidRequest",
@@ -141,11 +143,5 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def flaky_s3() -> Iterator[Server]:
     """A server on loopback."""
-    with Server() as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Server()) as server:
+        yield server

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from urllib.parse import parse_qs, unquote, urlparse
 
 from pyiceberg import exceptions
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableRequest, Table
+
+from tests.waiting import serving
 
 _STATUS = {
     exceptions.NoSuchTableError: 404,
@@ -223,12 +225,8 @@ def rest(folder: Path) -> Iterator[Server]:
         uri=f"sqlite:///{folder}/rest.db?check_same_thread=false",
         warehouse=str(folder / "warehouse"),
     )
-    with Server(catalog) as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
+    try:
+        with serving(Server(catalog)) as server:
             yield server
-        finally:
-            server.shutdown()
-            thread.join()
-            catalog.engine.dispose()
+    finally:
+        catalog.engine.dispose()

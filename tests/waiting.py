@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socketserver
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 PATIENCE_SECONDS = 600.0
 """For a machine that has much else to do; a test ends after 900 seconds."""
+
+S = TypeVar("S", bound=socketserver.BaseServer)
 
 
 def eventually(is_so: Callable[[], object], *, pause: float = 0.05) -> None:
@@ -31,3 +35,16 @@ def reaped(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def serving(server: S) -> Iterator[S]:
+    """A server that answers in a thread, and is closed however the block is left."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlparse
 
 from tests.conformance.plain_rest import Document, PlainCatalog, _Handler
+from tests.waiting import serving
 
 NAME, CLIENT, SECRET = "lake-of-ann", "ann", "canary-hunter2"
 
@@ -161,11 +161,5 @@ class _ManagedHandler(_Handler):
 @contextmanager
 def managed_rest(folder: Path) -> Iterator[ManagedCatalog]:
     """A running one, with the namespace `m`."""
-    with ManagedCatalog(folder) as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ManagedCatalog(folder)) as server:
+        yield server

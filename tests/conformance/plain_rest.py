@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from lakehouse.storage.location import local_path
+from tests.waiting import serving
 
 Document = dict[str, Any]
 
@@ -234,11 +235,5 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def plain_rest(folder: Path) -> Iterator[PlainCatalog]:
     """A running catalog with one namespace, `m`."""
-    with PlainCatalog(folder) as server:
-        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(PlainCatalog(folder)) as server:
+        yield server

@@ -8,7 +8,6 @@ import time
 import urllib.parse
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pyarrow as pa
 import pytest
@@ -18,6 +17,7 @@ from joserfc.jwk import RSAKey
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError, StorageError, UnsupportedFeatureError
 from tests.rest_server import Handler, rest
+from tests.waiting import serving
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 AUDIENCE = "https://oauth2.googleapis.com/token"  # whoever the issuer is
@@ -77,9 +77,7 @@ def running(tmp_path, seconds=3600):
     """The catalog, the issuer, and a file of credentials for both."""
     key = RSAKey.generate_key(2048)
     path = tmp_path / "key.json"
-    with Issuer(key, seconds) as issuer, rest(tmp_path) as server:
-        thread = Thread(target=issuer.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
+    with serving(Issuer(key, seconds)) as issuer, rest(tmp_path) as server:
         server.RequestHandlerClass = type("Guarding", (Guarded,), {"issuer": issuer})
         document = {
             "type": "service_account",
@@ -88,11 +86,7 @@ def running(tmp_path, seconds=3600):
             "token_uri": issuer.url,
         }
         path.write_text(json.dumps(document))
-        try:
-            yield server, issuer, path
-        finally:
-            issuer.shutdown()
-            thread.join()
+        yield server, issuer, path
 
 
 def opened(server, **more):

@@ -9,7 +9,6 @@ import http.server
 import json
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -26,6 +25,7 @@ from tests.server.conftest import open_lake
 from tests.server.guarded import SECRETS, guarded, rules_file
 from tests.server.test_rest_protocol import error
 from tests.servers import ROOT, ServeProcess
+from tests.waiting import serving
 
 ISSUER = "https://login.example.com"
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -73,9 +73,8 @@ def server(tmp_path_factory, issuer_key):
     folder = tmp_path_factory.mktemp("tokens")
     (folder / "own.key").write_bytes(OWN_KEY)
     (folder / "file.json").write_text(json.dumps(KeySet([issuer_key]).as_dict(private=False)))
-    with Keys() as keys:
+    with serving(Keys()) as keys:
         keys.keys = [issuer_key]
-        threading.Thread(target=keys.serve_forever, args=(0.02,), daemon=True).start()
         rules = rules_file(
             folder,
             roles=ROLES,
@@ -90,7 +89,6 @@ def server(tmp_path_factory, issuer_key):
         with guarded(lake, rules) as found:
             found.keys = keys
             yield found
-        keys.shutdown()
 
 
 def claims(**other):
