@@ -17,12 +17,14 @@ from requests import Response
 from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.rest.http_client import OF_CLIENT, HttpClient
-from lakehouse.rest.refusals import CATALOG, refusal
+from lakehouse.rest.refusals import CATALOG, NAMESPACE, refusal
+from lakehouse.spec.identifier import Identifier, dotted
 from lakehouse.spec.json_fields import (
     optional_list,
     optional_str,
     require_list,
     require_object,
+    require_str,
     string_map,
 )
 
@@ -183,6 +185,17 @@ class RestSession:
             if not following or following == token:
                 return
             token = following
+
+    def identifiers(self, namespace: tuple[str, ...], kind: str) -> list[Identifier]:
+        """Sorted identifiers of a namespace's `tables` or `views`."""
+        pages = self.pages(self.path(namespace, kind), "identifiers", dotted(namespace), NAMESPACE)
+        return sorted(
+            Identifier(
+                tuple(require_list(listed.get("namespace"), "identifiers.namespace")),
+                require_str(listed, "name", "identifiers"),
+            )
+            for listed in pages
+        )
 
 
 def time_ordered_uuid(environment: Environment) -> uuid.UUID:

@@ -49,6 +49,28 @@ class Call:
         """The table that the path names. Raises InvalidIdentifierError."""
         return _identifier(self.names["namespace"], self.names["table"])
 
+    def view(self) -> Identifier:
+        """The view that the path names. Raises InvalidIdentifierError."""
+        return _identifier(self.names["namespace"], self.names["view"])
+
+    def new(self) -> Identifier:
+        """The table or view that the body names, in the namespace of the path.
+
+        Raises InvalidInputError, InvalidIdentifierError.
+        """
+        document = self.document()
+        name = self.read(lambda: require_str(document, "name", "body"))
+        return Identifier(self.namespace(), name)
+
+    def renaming(self) -> tuple[Identifier, Identifier]:
+        """The old and the new name that the body has. Raises as `new` does."""
+        document = self.document()
+
+        def named(key: str) -> Identifier:
+            return self.read(lambda: identifier_from_json(document.get(key), f"body.{key}"))
+
+        return named("source"), named("destination")
+
     def document(self) -> Mapping[str, Any]:
         """The body, a JSON object. Raises InvalidInputError."""
         with before_the_swap():

@@ -243,15 +243,7 @@ class RestCatalog(BaseCatalog):
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""
-        path = self._session.path(parse_namespace(namespace), "tables")
-        tables = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
-        return sorted(
-            Identifier(
-                tuple(require_list(listed.get("namespace"), "identifiers.namespace")),
-                require_str(listed, "name", "identifiers"),
-            )
-            for listed in tables
-        )
+        return self._session.identifiers(parse_namespace(namespace), "tables")
 
     def table_exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find the table."""

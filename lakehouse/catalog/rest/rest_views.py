@@ -19,10 +19,10 @@ from lakehouse.errors import (
     UnsupportedFeatureError,
     ViewAlreadyExistsError,
 )
-from lakehouse.rest.refusals import NAMESPACE, VIEW
+from lakehouse.rest.refusals import VIEW
 from lakehouse.rest.rest_session import RestSession
-from lakehouse.spec.identifier import Identifier, dotted, parse_namespace
-from lakehouse.spec.json_fields import require_list, require_str
+from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.json_fields import require_str
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.spec.views.view_json import version_to_json, view_from_json
 from lakehouse.spec.views.view_metadata import ViewMetadata
@@ -49,15 +49,7 @@ class RestViews:
         """Sorted identifiers of the namespace's views; none where the server has no views."""
         if not self._serves_views:
             return []
-        path = self._session.path(parse_namespace(namespace), "views")
-        views = self._session.pages(path, "identifiers", dotted(namespace), NAMESPACE)
-        return sorted(
-            Identifier(
-                tuple(require_list(view.get("namespace"), "identifiers.namespace")),
-                require_str(view, "name", "identifiers"),
-            )
-            for view in views
-        )
+        return self._session.identifiers(parse_namespace(namespace), "views")
 
     def exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find it."""

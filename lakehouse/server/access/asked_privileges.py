@@ -10,7 +10,7 @@ from lakehouse.server.access.privileges import Ask, Caller, Path, Privilege
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_messages import Call, identifier_from_json, names_from_json
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.json_fields import optional_list, require_list, require_object, require_str
+from lakehouse.spec.json_fields import optional_list, require_list, require_object
 from lakehouse.spec.metadata.table_updates import AddSnapshot, Update
 
 Asks = Callable[[Call], Sequence[Ask]]
@@ -75,18 +75,12 @@ def both(first: Asks, second: Asks) -> Asks:
 
 def on_view(privilege: Privilege) -> Asks:
     """On the view of the path."""
-    return lambda call: (Ask(privilege, path_of(Identifier(call.namespace(), call.names["view"]))),)
+    return lambda call: (Ask(privilege, path_of(call.view())),)
 
 
 def on_new(privilege: Privilege) -> Asks:
     """On what the body names, in the namespace of the path."""
-
-    def asks(call: Call) -> Sequence[Ask]:
-        document = call.document()
-        name = call.read(lambda: require_str(document, "name", "body"))
-        return (Ask(privilege, path_of(Identifier(call.namespace(), name))),)
-
-    return asks
+    return lambda call: (Ask(privilege, path_of(call.new())),)
 
 
 def of_registering(call: Call) -> Sequence[Ask]:
@@ -116,12 +110,8 @@ def of_transaction(call: Call) -> Sequence[Ask]:
 
 def of_renaming(call: Call) -> Sequence[Ask]:
     """To manage the old name: other grants hold for the new one."""
-    document = call.document()
-
-    def named(key: str) -> Path:
-        return path_of(call.read(lambda: identifier_from_json(document.get(key), f"body.{key}")))
-
-    return (Ask(Privilege.MANAGE, named("source")), Ask(Privilege.CREATE, named("destination")))
+    source, target = call.renaming()
+    return (Ask(Privilege.MANAGE, path_of(source)), Ask(Privilege.CREATE, path_of(target)))
 
 
 def signed(updates: Sequence[Update], caller: Caller) -> list[Update]:

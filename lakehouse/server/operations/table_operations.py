@@ -95,9 +95,7 @@ def list_tables(served: Served, call: Call) -> Answer:
 def create_table(served: Served, call: Call) -> Answer:
     """A table; with `stage-create` only what it would be, which a commit then creates."""
     with before_the_swap():
-        document = call.document()
-        name = call.read(lambda: require_str(document, "name", "body"))
-        identifier = Identifier(call.namespace(), name)
+        document, identifier = call.document(), call.new()
         is_staged = call.read(
             lambda: optional_bool(document, "stage-create", "body", default=False)
         )
@@ -275,19 +273,13 @@ def _unregistered(location: str, metadata: TableMetadata) -> Answer:
 
 def rename_table(served: Served, call: Call) -> Answer:
     """Also into another namespace."""
-    document = call.document()
-    source = call.read(lambda: identifier_from_json(document.get("source"), "body.source"))
-    target = call.read(
-        lambda: identifier_from_json(document.get("destination"), "body.destination")
-    )
-    served.catalog.rename(source, target)
+    served.catalog.rename(*call.renaming())
     return Answer()
 
 
 def register_table(served: Served, call: Call) -> Answer:
     """A table that exists, by its metadata file."""
-    document = call.document()
-    name = call.read(lambda: require_str(document, "name", "body"))
+    document, identifier = call.document(), call.new()
     location = call.read(lambda: require_str(document, "metadata-location", "body"))
     if call.read(lambda: optional_bool(document, "overwrite", "body", default=False)):
         raise HttpError(
@@ -300,7 +292,7 @@ def register_table(served: Served, call: Call) -> Answer:
     )
     with before_the_swap():
         _check_metadata_file(catalog.storage(location), location)
-    version = catalog.register(Identifier(call.namespace(), name), location)
+    version = catalog.register(identifier, location)
     served.tables.keep(version)
     return _table_answer(served, call, version)
 
@@ -324,9 +316,7 @@ def table_is_there(served: Served, call: Call) -> Answer:
 
 def named_table_is_there(served: Served, call: Call) -> Answer:
     """The table that the body names, as it is now."""
-    document = call.document()
-    name = call.read(lambda: require_str(document, "name", "body"))
-    return _table_answer(served, call, served.tables.newest(Identifier(call.namespace(), name)))
+    return _table_answer(served, call, served.tables.newest(call.new()))
 
 
 def etag(version: TableVersion, snapshots: str) -> str:

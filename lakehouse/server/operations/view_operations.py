@@ -71,7 +71,7 @@ def list_views(served: Served, call: Call) -> Answer:
 def create_view(served: Served, call: Call) -> Answer:
     """A view with its first version."""
     document = call.document()
-    identifier = _named(call)
+    identifier = call.new()
     if not served.catalog.namespace_exists(identifier.namespace):
         raise no_such_namespace(identifier.namespace)
     schema = call.read(lambda: schema_from_json(document.get("schema"), "body.schema"))
@@ -94,12 +94,12 @@ def create_view(served: Served, call: Call) -> Answer:
 
 def load_view(served: Served, call: Call) -> Answer:
     """Its metadata."""
-    return _answer(served.catalog.views.load(_view(call)))
+    return _answer(served.catalog.views.load(call.view()))
 
 
 def view_exists(served: Served, call: Call) -> Answer:
     """No content where it does."""
-    identifier = _view(call)
+    identifier = call.view()
     if not served.catalog.views.exists(identifier):
         raise NoSuchViewError(f"No view {identifier}.", view=str(identifier))
     return Answer()
@@ -107,7 +107,7 @@ def view_exists(served: Served, call: Call) -> Answer:
 
 def replace_view(served: Served, call: Call) -> Answer:
     """Updates, if requirements hold."""
-    identifier, document = _view(call), call.document()
+    identifier, document = call.view(), call.document()
     named = document.get("identifier")
     if named is not None and call.read(lambda: identifier_from_json(named, "body")) != identifier:
         raise InvalidInputError(f"The body names another view than the path, {identifier}.")
@@ -161,18 +161,13 @@ def _change(
 
 def drop_view(served: Served, call: Call) -> Answer:
     """The name; the metadata files stay."""
-    served.catalog.views.drop(_view(call))
+    served.catalog.views.drop(call.view())
     return Answer()
 
 
 def rename_view(served: Served, call: Call) -> Answer:
     """Also into another namespace."""
-    document = call.document()
-    source = call.read(lambda: identifier_from_json(document.get("source"), "body.source"))
-    target = call.read(
-        lambda: identifier_from_json(document.get("destination"), "body.destination")
-    )
-    served.catalog.views.rename(source, target)
+    served.catalog.views.rename(*call.renaming())
     return Answer()
 
 
@@ -186,7 +181,7 @@ def register_view(served: Served, call: Call) -> Answer:
         "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
     )
     try:
-        view = catalog.views.register(_named(call), location)
+        view = catalog.views.register(call.new(), location)
     except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
         raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
     return _answer(view)
@@ -194,16 +189,7 @@ def register_view(served: Served, call: Call) -> Answer:
 
 def named_view_is_there(served: Served, call: Call) -> Answer:
     """The view that the body names, as it is now."""
-    return _answer(served.catalog.views.load(_named(call)))
-
-
-def _view(call: Call) -> Identifier:
-    return Identifier(call.namespace(), call.names["view"])
-
-
-def _named(call: Call) -> Identifier:
-    document = call.document()
-    return Identifier(call.namespace(), call.read(lambda: require_str(document, "name", "body")))
+    return _answer(served.catalog.views.load(call.new()))
 
 
 def _answer(view: StoredView) -> Answer:

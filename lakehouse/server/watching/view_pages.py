@@ -48,7 +48,7 @@ _SQL_MAX = 100_000
 def view_page(served: Served, call: Call) -> Answer:
     """What it is, its definition by dialect, what it reads and who reads it, its versions."""
     try:
-        identifier = Identifier(call.namespace(), call.names["view"])
+        identifier = call.view()
         view = served.catalog.views.load(identifier)
     except (NoSuchViewError, NoSuchNamespaceError, InvalidIdentifierError) as error:
         return html_page("missing.html", served, 404, message=error.message)
