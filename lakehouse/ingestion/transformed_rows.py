@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
@@ -284,6 +283,8 @@ def _lines(put: DataFrame, made: DataFrame) -> DataFrame:
 
 def _lines_here(put: pa.Table, made: pa.Table) -> list[dict[str, Any]]:
     """The same of rows in memory."""
+    import polars as pl  # noqa: PLC0415 - it has a thread: runs are forked from a process without
+
     place = [pl.col(LANDING_FILE), pl.col(LANDING_LINE), pl.col(EVENT_TS).dt.date().alias(_DAY)]
     is_rejected = pl.col(QUARANTINE_REASON).is_not_null().cast(pl.Int32)
     lines = pl.concat(
