@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -81,3 +82,72 @@ def test_rows_in_memory_are_shown_as_those_of_tables(setting, spark, session, ty
         )
         empty = typed.scan("id > 9").to_arrow()
         assert shown_frame(spark, empty).dtypes == read.dtypes
+
+
+READERS = [
+    {"spark.sql.parquet.enableVectorizedReader": "false"},
+    {"spark.sql.parquet.enableNestedColumnVectorizedReader": "false"},
+    {"spark.sql.codegen.wholeStage": "false"},
+    {"spark.sql.codegen.maxFields": "2"},
+    {"spark.sql.parquet.fieldId.read.enabled": "false", "spark.sql.caseSensitive": "true"},
+]
+
+
+@pytest.fixture
+def evolved(lake, session, spark):
+    """Files of before, each with deletes: renamed, promoted, dropped and added columns."""
+    words = pa.struct([("x", pa.int32()), ("f", pa.float32())])
+    rows = pa.table({
+        "id": pa.array(range(1, 9), pa.int32()),
+        "ratio": pa.array([0.5, -0.0, None, float("nan"), 4, 5, 6, 7], pa.float32()),
+        "price": pa.array([1.5, float("inf"), None, 3, 4, 5, 6, 7]),
+        "cost": pa.array([None, *map(Decimal, range(7))], pa.decimal128(6, 2)),
+        "born": pa.array([dt.date(1500, 1, 1), None, *[dt.date(2026, 1, 1)] * 6]),
+        "gone": pa.array([f"old {n}" for n in range(8)]),
+        "nested": pa.array([{"x": 1, "f": 1.5}, None] * 4, words),
+        "list": pa.array([[{"x": 1, "f": 2.5}], [], None, [None]] * 2, pa.list_(words)),
+        "pairs": pa.array([[("k", {"x": 3, "f": 0.5})], None] * 4, pa.map_(pa.string(), words)),
+    })  # fmt: skip
+    properties = {"format-version": "3", "write.delete.mode": "merge-on-read"}
+    lake.create_table("raw.evolved", rows.schema, properties=properties).append(rows)
+    lake.load_table("raw.evolved").delete("id = 5")
+    for change in (
+        "ALTER COLUMN id TYPE bigint", "ALTER COLUMN ratio TYPE double",
+        "ALTER COLUMN cost TYPE decimal(30, 2)", "RENAME COLUMN price TO ratio_of_price",
+        "RENAME COLUMN nested.x TO y", "ALTER COLUMN nested.y TYPE bigint",
+        "RENAME COLUMN list.element.f TO g", "ALTER COLUMN list.element.g TYPE double",
+        "RENAME COLUMN pairs.value.x TO f2", "DROP COLUMN gone", "ADD COLUMN gone string",
+        "ADD COLUMN price string", "ADD COLUMN nested.x string", "ADD COLUMN `Id` int",
+    ):  # fmt: skip
+        with configured(spark, {"spark.sql.caseSensitive": "true"}):
+            spark.sql(f"ALTER TABLE lake.raw.evolved {change}")
+    return lake.load_table("raw.evolved")
+
+
+@pytest.mark.parametrize("setting", READERS, ids=str)
+def test_a_reader_of_rows_gives_what_one_of_columns_gives(setting, spark, evolved):
+    sensitive = {"spark.sql.caseSensitive": "true"}
+
+    def asked():
+        frame = spark.table("lake.raw.evolved")
+        return [
+            collected(part)
+            for part in (
+                frame,
+                frame.select("ratio_of_price", "id", "_file", "_pos", "_row_id", "_deleted"),
+                frame.where("ratio > 0 and id < 7"),
+                frame.selectExpr(
+                    "nested.y", "nested.x", "get(list, 0).g", "try_element_at(pairs, 'k').f2"
+                ),
+                frame.groupBy("gone", "price").agg({"cost": "sum", "ratio_of_price": "max"}),
+            )
+        ]
+
+    with configured(spark, sensitive):
+        by_columns = asked()
+        rows = {row["id"]: row for row in evolved.scan().to_arrow().to_pylist()}
+        assert [
+            row.ratio_of_price for row in spark.table("lake.raw.evolved").orderBy("id").collect()
+        ] == [rows[number]["ratio_of_price"] for number in sorted(rows)]
+    with configured(spark, sensitive | setting):
+        assert repr(asked()) == repr(by_columns)

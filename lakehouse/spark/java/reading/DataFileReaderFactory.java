@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.FileFormat;
+import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
@@ -21,6 +22,7 @@ import org.apache.spark.util.SerializableConfiguration;
 import scala.Function1;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction0;
 
 /**
  * Makes readers of data files in tasks: Spark's own vectorised Parquet reader finds columns by
@@ -121,7 +123,22 @@ final class DataFileReaderFactory implements PartitionReaderFactory {
 
     /** The rows or batches of a slice. */
     scala.collection.Iterator open(DataFileSlice slice) {
-        return (scala.collection.Iterator) read.apply(slice.partitionedFile());
+        return opened(read, slice.partitionedFile());
+    }
+
+    /**
+     * What a reader gives of a file. Where it is Spark's reader of rows, it takes columns for those
+     * of their ids or names as the settings of the query say, not those that it was made with.
+     */
+    static scala.collection.Iterator opened(
+            final Function1 read, final PartitionedFile file) {
+        SQLConf conf = new SQLConf();
+        conf.setConfString(SQLConf.PARQUET_FIELD_ID_READ_ENABLED().key(), "true");
+        return (scala.collection.Iterator) SQLConf.withExistingConf(conf, new AbstractFunction0() {
+            public Object apply() {
+                return read.apply(file);
+            }
+        });
     }
 
     /** Positions deleted from a file; null for none. */

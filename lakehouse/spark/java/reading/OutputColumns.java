@@ -95,8 +95,12 @@ final class OutputColumns {
      * The reader finds columns by id, and is led astray by a file where another one has the name.
      */
     private String physicalName(StructField field) {
-        return unsafe.contains(field.name())
-            ? "_lakehouse_column_" + field.metadata().getLong(FIELD_ID) : field.name();
+        return unsafe.contains(field.name()) ? unlike(field) : field.name();
+    }
+
+    /** A name that no file has. */
+    private static String unlike(StructField field) {
+        return "_lakehouse_column_" + field.metadata().getLong(FIELD_ID);
     }
 
     private OutputColumn beside(StructField asked) {
@@ -143,7 +147,7 @@ final class OutputColumns {
                     if (known[j].name().equals(fields[i].name())) {
                         DataType type = withIds(fields[i].dataType(), known[j].dataType());
                         made[i] = new StructField(
-                            fields[i].name(), type, fields[i].nullable(), known[j].metadata());
+                            unlike(known[j]), type, fields[i].nullable(), known[j].metadata());
                     }
                 }
             }

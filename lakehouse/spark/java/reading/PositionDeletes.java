@@ -118,7 +118,7 @@ final class PositionDeletes {
         HashMap found = new HashMap();
         DataFileSlice whole = new DataFileSlice(location, 0L, bytes, bytes, null);
         scala.collection.Iterator rows =
-            (scala.collection.Iterator) readParquet.apply(whole.partitionedFile());
+            DataFileReaderFactory.opened(readParquet, whole.partitionedFile());
         try {
             String last = null;
             DeletedPositions positions = null;
