@@ -35,7 +35,12 @@ from benchmarks.week_table import DAY, HOUR, START_MS, moment
 from lakehouse.environment import Environment
 from lakehouse.maintenance.advice.due_actions import ActionKind
 from lakehouse.maintenance.compaction.compaction import CompactionResult
-from lakehouse.orchestration.automation.maintenance_jobs import Request, cluster, compact, tuning
+from lakehouse.orchestration.automation.maintenance_jobs import (
+    MaintenanceRequest,
+    cluster,
+    compact,
+    tuning,
+)
 from lakehouse.orchestration.automation.maintenance_sensors import actions_due, tuning_due
 from lakehouse.scan.reports.listeners import silenced
 from lakehouse.table.scan_reports import SCAN_REPORT_SCHEMA, TableListener
@@ -189,12 +194,12 @@ class Month:
             self.table.refresh(), ActionKind.COMPACT, ActionKind.REWRITE_MANIFESTS
         ):
             if found.kind is ActionKind.REWRITE_MANIFESTS:
-                cluster(self.table.refresh(), Request())
+                cluster(self.table.refresh(), MaintenanceRequest())
                 continue
-            done = compact(self.table.refresh(), Request())
+            done = compact(self.table.refresh(), MaintenanceRequest())
             compacted += done.rewritten_bytes if isinstance(done, CompactionResult) else 0
         for _ in tuning_due(self.table.refresh()):
-            found = tuning(self.table, Request())
+            found = tuning(self.table, MaintenanceRequest())
             action = found.to_dict().get("action", "tried")
             if isinstance(found, Adoption) and found.rewritten is not None:
                 tuned += found.rewritten.rewritten_bytes

@@ -55,7 +55,7 @@ from lakehouse.maintenance.compaction.compaction import CompactionResult
 from lakehouse.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.orchestration.automation.maintenance_jobs import (
     PROJECT_POLICY,
-    Request,
+    MaintenanceRequest,
     cluster,
     compact,
     expire,
@@ -171,16 +171,16 @@ class Sensors:
         ):
             if action.kind is ActionKind.COMPACT:
                 report = compact(
-                    week.table, Request(partitions=frozenset(action.partitions) or None)
+                    week.table, MaintenanceRequest(partitions=frozenset(action.partitions) or None)
                 )
                 self.rewritten += (
                     report.rewritten_bytes if isinstance(report, CompactionResult) else 0
                 )
             else:
-                cluster(week.table.refresh(), Request())
+                cluster(week.table.refresh(), MaintenanceRequest())
             self._ran(action.kind)
         for _ in expiry_due(week.table.refresh()):
-            expire(week.table, Request())
+            expire(week.table, MaintenanceRequest())
             self._ran("expire")
         week.table.refresh()
 
@@ -203,8 +203,8 @@ class Chooser:
             return
         table = week.table.refresh()
         if minute % 360 == 359:
-            cluster(table, Request())
-            expire(table.refresh(), Request())
+            cluster(table, MaintenanceRequest())
+            expire(table.refresh(), MaintenanceRequest())
             table.refresh()
         advice = advise_table(
             table.catalog, table.identifier, environment=week.environment, project=PROJECT_POLICY
@@ -214,7 +214,9 @@ class Chooser:
             return
         chosen = self._choose(choices, self._turn, self._chance)
         self._turn += 1
-        report = compact(table.refresh(), Request(partitions=frozenset({chosen.partition})))
+        report = compact(
+            table.refresh(), MaintenanceRequest(partitions=frozenset({chosen.partition}))
+        )
         if isinstance(report, CompactionResult):
             self.removed += (
                 report.rewritten_files + report.removed_delete_files - report.added_files
