@@ -56,7 +56,7 @@ _LEFT_OUT = "left out by the transform"
 _DAY = "__day"
 _RESULT_SIZE = "spark.driver.maxResultSize"
 _JSON = {"timeZone": "UTC", "ignoreNullFields": "true"}
-"""Of rejects, whatever the session's are."""
+"""How the record of a reject is spelled, whatever the settings of the session."""
 _ORIGIN = (EVENT_TS, LANDING_FILE, LANDING_LINE)
 # the rows as typed, what the program made of them, its rows without rejects, and `_lines`
 _Made = tuple[DataFrame, DataFrame, object, Iterable[Any]]

@@ -24,7 +24,7 @@ from lakehouse.orchestration.project import Pipeline
 
 # Dagster does not export the type that `define_asset_job` returns
 _JOB_TYPES = (dg.JobDefinition, type(dg.define_asset_job("any")))
-# what Dagster makes of folders, modules and files of several components, and of its UI, is in there
+# where Dagster defines the components that it makes of folders, of modules, and in its UI
 _STRUCTURE = "dagster.components.core."
 
 

@@ -226,6 +226,7 @@ def _compared_frames(
     from pyspark.sql import functions  # noqa: PLC0415
 
     from lakehouse.spark.reading.worker_reader import shown_frame  # noqa: PLC0415
+    from lakehouse.spark.spark_types import quoted  # noqa: PLC0415
 
     scan, frame = _kept(lineage, again, table), again.rows
     kept: DataFrame = (
@@ -236,10 +237,10 @@ def _compared_frames(
     if again.keys:
         kept = kept.join(frame.select(*again.keys).distinct(), list(again.keys), "left_semi")
     schema = table.metadata.schema_at(lineage.snapshot_id)
-    kept = kept.select(*[_quoted(name) for name in schema.column_names]).persist()
+    kept = kept.select(*[quoted(name) for name in schema.column_names]).persist()
     frame = frame.select(
         *[
-            functions.col(_quoted(field.name))
+            functions.col(quoted(field.name))
             if field.name in frame.columns
             else functions.lit(None).cast(field.dataType).alias(field.name)
             for field in kept.schema
@@ -270,7 +271,3 @@ def _compared_rows(lineage: Lineage, again: Recomputed, table: Table) -> Replay:
     examples = [f"missing: {row}" for row in missing.slice(0, _EXAMPLES).to_pylist()]
     examples += [f"unexpected: {row}" for row in unexpected.slice(0, _EXAMPLES).to_pylist()]
     return Replay(lineage, rows.num_rows, missing.num_rows, unexpected.num_rows, tuple(examples))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
