@@ -1,11 +1,14 @@
 """TPC-H's 22 queries over our tables beside the same engine over plain Parquet files, in one run.
 
-    python -m benchmarks.tpch [--sf 1] [--repeat 3] [--engines duckdb,datafusion,polars]
+    python -m benchmarks.tpch [--sf 1] [--repeat 3] [--engines duckdb,datafusion,polars,spark]
+                              [--partitioned] [--iceberg-runtime JAR]
 
 Data and queries are of DuckDB's extension, from PyPI. The plain files are DuckDB's own, one a
 table, of the codec that tables have. DuckDB and Polars are given our tables by what
 `scan.to_duckdb()`, `scan.to_lazyframe()` and `scan.to_dataset()` return, DataFusion by `lakehouse
-sql` (`QueryEngine`); Polars answers those of the queries that its SQL can say. Each takes turns;
+sql` (`QueryEngine`), Spark as a catalog's tables; Polars answers those of the queries that its SQL
+can say. `--partitioned` hides months of orders and of shipments in the tables. Iceberg's runtime
+reads the same tables in the same session, given the PySpark that it is built for. Each takes turns;
 the processor seconds of the cheapest turn count, those of opening the tables included, and every
 answer is compared with that over the plain files. Then one order of a thousand goes, with its
 lines, merge-on-read: all again, beside plain files of the rows that are left. Results go to
@@ -36,11 +39,15 @@ import polars as pl
 import pyarrow as pa
 import sqlglot
 from duckdb_extensions import import_extension
+from pyspark.sql import DataFrame, SparkSession
 
 import lakehouse as lh
+from benchmarks.spark_support import processor_seconds
 from lakehouse.queries import QueryEngine
+from lakehouse.spark import build_session
 
 RESULTS = Path(__file__).parent / "results" / "tpch.json"
+ENGINES = {"duckdb", "datafusion", "polars", "spark"}
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 CODEC = "compression zstd"  # as tables have
 CHANGED = ("orders", "lineitem")
@@ -49,7 +56,7 @@ CONFIG = {"autoinstall_known_extensions": "false", "python_enable_replacements":
 Ask = Callable[[str], pa.Table]
 
 
-def generate(sf: float, folder: Path, lake: lh.Lakehouse) -> dict[int, str]:
+def generate(sf: float, folder: Path, lake: lh.Lakehouse, *, partitioned: bool) -> dict[int, str]:
     """Plain files and tables of the same rows; returns the queries by number."""
     connection = duckdb.connect(str(folder / "generated.duckdb"), config=CONFIG)
     import_extension("tpch", con=connection)
@@ -58,7 +65,12 @@ def generate(sf: float, folder: Path, lake: lh.Lakehouse) -> dict[int, str]:
     for name in TABLES:
         connection.execute(f"copy {name} to '{folder}/plain/{name}.parquet' ({CODEC})")
         rows = connection.sql(f"from {name}").to_arrow_reader(1_000_000)
-        lake.create_table(f"tpch.{name}", rows.schema, properties=MERGE_ON_READ).append(rows)
+        lake.create_table(
+            f"tpch.{name}",
+            rows.schema,
+            partition_by=MONTHS.get(name, []) if partitioned else [],
+            properties=MERGE_ON_READ,
+        ).append(rows)
         where = f"where not ({GONE.format(name[0])})" if name in CHANGED else ""
         left = folder / "left" / f"{name}.parquet"
         if where:
@@ -70,6 +82,13 @@ def generate(sf: float, folder: Path, lake: lh.Lakehouse) -> dict[int, str]:
     return {number: text.strip().rstrip(";") for number, text in queries.items()}
 
 
+MONTHS = {"orders": ["month(o_orderdate)"], "lineitem": ["month(l_shipdate)"]}
+ICEBERG = {
+    f"spark.sql.catalog.default_iceberg{key}": value
+    for key, value in {
+        "": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": "file:///tmp",
+    }.items()
+}  # fmt: skip
 MERGE_ON_READ = {"write.delete.mode": "merge-on-read"}
 
 
@@ -123,8 +142,33 @@ def over_polars(source: Callable[[str], pl.LazyFrame]) -> Ask:
     return ask
 
 
-def contenders(engine: str, plain: Path, lake: lh.Lakehouse) -> dict[str, Ask]:
+def over_spark(spark: SparkSession, source: Callable[[str], DataFrame]) -> Ask:
+    def ask(query: str) -> pa.Table:
+        for name in names(query):
+            source(name).createOrReplaceTempView(name)
+        (text,) = sqlglot.transpile(query, read="duckdb", write="spark")
+        return spark.sql(text).toArrow()
+
+    return ask
+
+
+def contenders(engine: str, plain: Path, lake: lh.Lakehouse, runtime: str) -> dict[str, Ask]:
     """By name, the plain files first."""
+    if engine == "spark":
+        config = ICEBERG | {"spark.jars": runtime}
+        spark = build_session("tpch", catalogs={"lake": lake}, config=config)
+        asks = {
+            "plain": over_spark(spark, lambda name: spark.read.parquet(f"{plain}/{name}.parquet")),
+            "spark.table": over_spark(spark, lambda name: spark.table(f"lake.tpch.{name}")),
+        }
+        if runtime:
+            asks["Iceberg"] = over_spark(
+                spark,
+                lambda name: spark.read.format("iceberg").load(
+                    lake.load_table(f"tpch.{name}").metadata_location
+                ),
+            )
+        return asks
 
     def scan(name: str) -> lh.TableScan:
         return lake.load_table(f"tpch.{name}").scan()
@@ -175,7 +219,7 @@ def row_key(row: tuple[Any, ...]) -> tuple[tuple[str, Any], ...]:
 
 
 def measured(
-    queries: dict[int, str], asks: dict[str, Ask], repeat: int
+    queries: dict[int, str], asks: dict[str, Ask], repeat: int, used: Callable[[], float]
 ) -> dict[int, dict[str, float]]:
     """Processor seconds of each query by contender; a query that the engine refuses is left out."""
     found: dict[int, dict[str, float]] = {}
@@ -185,9 +229,9 @@ def measured(
         try:
             for _, (name, ask) in itertools.product(range(repeat), asks.items()):
                 gc.collect()
-                start = time.process_time()
+                start = used()
                 answers[name] = ask(query)
-                seconds = time.process_time() - start
+                seconds = used() - start
                 spent[name] = min(spent.get(name, math.inf), seconds)
                 if not same(answers[name], answers["plain"]):
                     raise AssertionError(f"Q{number}: {name} answers something else")
@@ -231,9 +275,11 @@ def main() -> int:
     parser.add_argument("--sf", type=float, default=1.0, help="scale factor")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--engines", default="duckdb,datafusion,polars")
+    parser.add_argument("--partitioned", action="store_true")
+    parser.add_argument("--iceberg-runtime", default="", help="jar of iceberg-spark-runtime")
     parser.add_argument("--queries", default="", help="numbers; all of them by default")
     arguments = parser.parse_args()
-    unknown = set(arguments.engines.split(",")) - {"duckdb", "datafusion", "polars"}
+    unknown = set(arguments.engines.split(",")) - ENGINES
     if unknown:
         parser.error(f"no engine of this benchmark: {', '.join(sorted(unknown))}")
     folder = Path(tempfile.mkdtemp(prefix="tpch-"))
@@ -242,7 +288,7 @@ def main() -> int:
         for name in ("plain", "left"):
             (folder / name).mkdir()
         lake = lh.load_catalog(str(folder / "lake"))
-        queries = generate(arguments.sf, folder, lake)
+        queries = generate(arguments.sf, folder, lake, partitioned=arguments.partitioned)
         wanted = {int(number) for number in arguments.queries.split(",") if number}
         queries = {
             number: text for number, text in queries.items() if not wanted or number in wanted
@@ -253,10 +299,13 @@ def main() -> int:
                     lake.load_table(f"tpch.{name}").delete(GONE.format(name[0]))
             for engine in arguments.engines.split(","):
                 print(f"{engine}, {state}, load {os.getloadavg()[0]:.1f}", flush=True)
-                asks = contenders(engine, folder / plain, lake)
-                found = measured(queries, asks, arguments.repeat)
+                asks = contenders(engine, folder / plain, lake, arguments.iceberg_runtime)
+                used = processor_seconds if engine == "spark" else time.process_time
+                found = measured(queries, asks, arguments.repeat, used)
                 summed = summary(found)
-                results[f"{engine}, {state}"] = {
+                label = f"spark {version('pyspark')}" if engine == "spark" else engine
+                layout = ", partitioned" if arguments.partitioned else ""
+                results[f"{label}, {state}{layout}"] = {
                     "queries": found, "summary": summed, "load": os.getloadavg()[0],
                 }  # fmt: skip
                 for name, told in summed.items():
@@ -274,7 +323,7 @@ def main() -> int:
                 "facts": {"sf": arguments.sf, "repeat": arguments.repeat, "cores": os.cpu_count()},
                 "versions": {
                     package: version(package)
-                    for package in ("duckdb", "datafusion", "polars", "pyarrow")
+                    for package in ("duckdb", "datafusion", "polars", "pyarrow", "pyspark")
                 },
                 "machine": platform.machine(),
                 "python": platform.python_version(),
