@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import math
 import os
 import random
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -217,7 +220,7 @@ def test_text_of_a_mixture_in_csv_stays_text(values, wanted, command, tmp_path: 
 def test_a_messy_feed_is_counted_to_the_line_and_told_in_proportion(
     command, tmp_path: Path
 ) -> None:
-    """Devices with reset clocks, keys that change their case, NaN, a rare field with times."""
+    """Devices with reset clocks, keys that change their case, no JSON, a rare field with times."""
     feed = tmp_path / "feed"
     feed.mkdir()
     records = []
@@ -227,7 +230,7 @@ def test_a_messy_feed_is_counted_to_the_line_and_told_in_proportion(
         one = {"added_at": "2024-06-01T10:00:00Z"} if n % 40 == 0 else {}
         records.append({**one, device: f"d{n % 7}", "epoch": at, "t": n / 4, f"f{n % 3}": n})
     records[7]["t"] = float("nan")
-    (feed / "a.ndjson").write_bytes(lines(records))
+    (feed / "a.ndjson").write_bytes(lines(records).replace(b"NaN", b"nan"))
     (feed / "wide.ndjson").write_bytes(
         lines([{"epoch": 1_717_228_800_000, **{f"c{n}": 1 for n in range(1_001)}}])
     )
@@ -505,6 +508,76 @@ def test_lines_before_the_header_are_no_records(
         list(range(first, first + 60, 2)),
     )
     assert [one["name"] for one in rows] == [f"a;{n}\nb" for n in range(30)]
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    ["2024-06-01T{:02}:00:00Z", "2024-06-01 {:02}:05", "17172288{:02}", "31.05.2024 {:02}:00:00"],
+)
+@pytest.mark.parametrize("delimiter", [",", ";", "|"])
+@pytest.mark.parametrize("told", [(), ("--option", "header=false")])
+def test_a_first_line_with_an_event_time_is_an_event(
+    spelled: str, delimiter: str, told: tuple[str, ...], command, tmp_path: Path
+) -> None:
+    """Beside the same files with a header: the same rows and types; an empty column has a place."""
+    names = ["column1", "column2", "column3", "column4"]
+    texts = ["a", *(f'"a{n}\nb"' for n in range(1, 30))]
+    events = [[str(n), "", spelled.format(n % 24), texts[n // 3]] for n in range(90)]
+    found = []
+    for folder, header in (("with", [names]), ("without", [])):
+        (tmp_path / folder).mkdir()
+        for place in range(3):
+            some = [delimiter.join(one) for one in [*header, *events[place::3]]]
+            (tmp_path / folder / f"{place}.csv").write_text("\n".join([*some, ""]))
+        wishes = () if header else told
+        found.append(json.loads(command(folder, tmp_path / folder, *wishes, "--json").stdout))
+    named, unnamed = found
+    assert unnamed["read"] == named["read"] | {"header": False}
+    assert unnamed["columns"] == {**named["columns"], "column2": "string"}
+    assert [*unnamed["columns"]] == names
+    for what in ("rows", "days", "records", "event_time", "duplicates"):
+        assert unnamed[what] == named[what], what
+    assert unnamed["rows"] == 90
+    assert any("so it is an event" in note for note in unnamed["notes"]) == (not told)
+    rows = []
+    for folder in ("with", "without"):
+        source = defined(tmp_path / "checkout" / "assets" / f"{folder}.py")
+        data = (tmp_path / folder / "0.csv").read_bytes()
+        read_rows, reasons = read(data, source, "0.csv")
+        assert reasons == {}
+        rows.append([{name: one.get(name) for name in names} for one in read_rows])
+    assert rows[0] == rows[1]
+
+
+def test_numbers_and_days_that_are_names_stay_a_header(command, tmp_path: Path) -> None:
+    sample = tmp_path / "a.csv"
+    sample.write_text("ts,2023,2024-06-01\n" + "2024-06-01T10:00:00Z,2023,5\n" * 9)
+    found = json.loads(command("events", sample, "--json").stdout)
+    assert (found["rows"], found["read"]) == (9, {})
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_records_that_are_equal_but_for_nan_are_one_event(
+    form: str, command, tmp_path: Path
+) -> None:
+    """What it says of the sample is what ingestion does."""
+    records = [
+        {"ts": "2024-06-01T10:00:00Z", "n": n % 5, "x": [math.nan, 0.5, -math.inf][n % 3]}
+        for n in range(40)
+    ]
+    sample = tmp_path / f"a.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), sample)
+    else:
+        sample.write_bytes(lines(records))
+    found = json.loads(command("events", sample, "--json").stdout)
+    assert (found["rows"], found["duplicates"]) == (40, 25)
+    source = defined(tmp_path / "checkout" / "assets" / "events.py")
+    pipe = Pipe(tmp_path, None, replace(source, engine="python"))
+    shutil.copy(sample, pipe.folder)
+    counts = pipe.ingest(pipe.index().days).counts
+    assert (counts.rows, counts.duplicates) == (15, 25)
+    assert Counter(str(x) for _, x in pipe.rows("n", "x")) == {"nan": 5, "0.5": 5, "-inf": 5}
 
 
 @pytest.mark.parametrize("ids", [[f"KD-{n:04}" for n in range(40)], list(range(1000, 1040))])

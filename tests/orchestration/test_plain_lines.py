@@ -128,15 +128,16 @@ def document(chance: random.Random) -> bytes:
 def object_of(line: bytes) -> dict[str, object] | None:
     """What Python's own parser makes of a line, numbers with all digits; None for no object."""
 
-    def refuse(text: str) -> object:
-        raise ValueError(text)
-
     def fraction(text: str) -> object:
-        return ("fraction", Decimal(text)) if math.isfinite(float(text)) else refuse(text)
+        if not math.isfinite(float(text)):
+            raise ValueError(text)
+        return "fraction", Decimal(text)
 
     try:
         read = json.loads(
-            line.removeprefix(BYTE_ORDER_MARK).decode(), parse_constant=refuse, parse_float=fraction
+            line.removeprefix(BYTE_ORDER_MARK).decode(),
+            parse_constant=lambda text: ("fraction", text),
+            parse_float=fraction,
         )
         json.dumps(read, ensure_ascii=False, default=str).encode()  # no half of a surrogate pair
     except (ValueError, RecursionError):
@@ -147,7 +148,7 @@ def object_of(line: bytes) -> dict[str, object] | None:
 def as_text(field: object) -> object:
     """A value that was read, as `object_of` gives it."""
     if isinstance(field, float):
-        return "fraction", Decimal(str(field))
+        return "fraction", Decimal(str(field)) if math.isfinite(field) else json.dumps(field)
     if isinstance(field, dict):
         return {name: as_text(inner) for name, inner in field.items()}
     return [as_text(inner) for inner in field] if isinstance(field, list) else field

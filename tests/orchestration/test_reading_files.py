@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import random
 import re
 import zlib
@@ -33,6 +34,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.ingestion.reading.content import UnreadableContentError, plain_blocks
 from lakehouse.ingestion.reading.file_index import FileIndex
 from lakehouse.ingestion.reading.formats.json_lines import object_lines
+from lakehouse.ingestion.reading.formats.json_text import exact_json
 from lakehouse.ingestion.reading.formats.record_chunks import Chunk, Rejects
 from lakehouse.ingestion.reading.landing_file import file_chunks
 from lakehouse.ingestion.reading.typing.event_time import (
@@ -329,6 +331,46 @@ def test_a_json_array_with_a_mark_or_on_a_line_of_its_own(
     for path in ("a.json", "a.txt"):
         for content in (data, gzip.compress(data)):
             assert lines_of(content, path)[0] == [(1, None), (2, None)]
+
+
+_CONSTANTS = st.sampled_from([math.nan, math.inf, -math.inf, 1.5, None, "NaN", 'a"Infinity\\', {}])
+
+
+@given(
+    st.recursive(
+        _CONSTANTS, lambda of: st.lists(of) | st.dictionaries(st.text(), of), max_leaves=9
+    ),
+    st.lists(st.tuples(st.integers(0, 200), st.sampled_from([*'"\\,:[{N-0 ']))),
+)
+def test_nan_and_infinity_are_what_python_and_spark_read(
+    value: object, typed: list[tuple[int, str]]
+) -> None:
+    """As Python's `json` writes them, whose reader is the judge; damaged, none is another value."""
+    text = json.dumps({"v": value})
+    assert repr(exact_json(text.encode())) == repr(json.loads(text))
+    for at, character in typed:
+        text = text[:at] + character + text[at + 1 :]
+        with suppress(ValueError):
+            assert repr(exact_json(text.encode())) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("kind", ["double", "float", "long", "decimal(9,2)", "string", "json",
+                                  "boolean", "date", "timestamptz", "time", "binary"])  # fmt: skip
+@pytest.mark.parametrize("array", [True, False])
+def test_nan_and_infinity_fit_floating_point_columns_alone(kind: str, array: bool) -> None:
+    numbers = [math.nan, 1.0, math.inf, -math.inf]
+    objects = [event().decode()[:-1] + f', "x": {json.dumps(number)}}}' for number in numbers]
+    data = f"[{','.join(objects)}]" if array else "\n".join(objects)
+    columns = [Column("id", "long"), *(Column(name, "string") for name in ("ts", "user"))]
+    columns.append(Column("x", kind))
+    table, rejects = rows_of(data.encode(), columns)
+    kept = table["x"].to_pylist()
+    if kind in ("double", "float"):
+        assert repr(kept) == repr(numbers)
+    else:
+        assert [*map(str, kept)] == (["1.00"] if "decimal" in kind else ["1.0"]) * len(kept)
+        assert {1, 3, 4} <= {*rejects.lines}
+        assert {*rejects.reasons} == {"type conflict"}
 
 
 def test_json_lines_with_a_mark_are_told_by_their_first_character() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections import Counter
@@ -228,12 +229,13 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     options, event_time_format = reader_options(wishes.options)
     blank = Source(name=name, event_time=EventTime(""), first_day=_FIRST)
     read = text_options(sample, blank, options, today, notes)
-    records = _looked_at(sample, replace(blank, read=read), today)
+    unnamed = () if read.header else _unnamed_columns(sample, blank, read, today)
+    blank = replace(blank, read=read, columns=unnamed)
+    records = _looked_at(sample, blank, today)
     if not records.fields:
         why = said_once(records.problems)
         raise InvalidInputError(f"there is no record in {sample.folder}: {why or 'no fields'}")
-    blank = replace(blank, read=read)
-    aliased = aliased_columns(records, sample, blank, today, notes)
+    aliased = aliased_columns(records, sample, blank, today, notes) if read.header else ()
     if aliased:
         blank = replace(blank, columns=aliased)
         records = _looked_at(sample, blank, today)
@@ -248,7 +250,18 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
             )
     formats = {name: of for name, field in records.fields.items() if (of := formats_of(field))}
     time = _event_time(records, wishes, event_time_format, formats, today, notes)
-    if without := records.records - records.fields[time.column].count:
+    of_time = records.fields[time.column]
+    aliases = {column.name: column.aliases for column in aliased}
+    spelled = (time.column, *aliases.get(time.column, ()))[-1]
+    if of_time.untyped and "header" not in options and _is_time(spelled, time, today):
+        unnamed_wishes = replace(wishes, options=(*wishes.options, "header=false"))
+        proposal = propose_source(name, sample, unnamed_wishes, today)
+        unheaded = (
+            f"the first line has an event time, {spelled!r}, so it is an event, and no header: "
+            "name the columns in the definition, which are those of the file in their order"
+        )
+        return replace(proposal, notes=(unheaded, *proposal.notes))
+    if without := records.records - of_time.count:
         # what is quarantined anyway says nothing of types
         records = _looked_at(sample, replace(blank, read=read), today, dated=time.column)
         records.unreadable += without
@@ -259,7 +272,6 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
         )
     read = _with_formats(read, formats, options, notes)
     columns, kinds = _columns(records, time.column, read, formats, notes)
-    aliases = {column.name: column.aliases for column in aliased}
     columns = tuple(replace(column, aliases=aliases.get(column.name, ())) for column in columns)
     notes += [
         note
@@ -281,6 +293,18 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     bucket = wishes.bucket or _bucket(records, columns, key, time.column)
     laid_out = _laid_out(tried.source, tried.day_bytes, tried.days, bucket, wishes.bucket)
     return replace(tried, source=laid_out)
+
+
+def _unnamed_columns(
+    sample: Sample, blank: Source, read: ReadOptions, today: date
+) -> tuple[Column, ...]:
+    """As many columns as the first line of CSV has fields, which no header names."""
+    named = replace(blank, read=replace(read, header=True))
+    for _, chunk in sample.chunks(named, today, {}):
+        if chunk.records is not None and chunk.records.untyped:
+            numbers = range(1, len(chunk.records.fields()) + 1)
+            return tuple(Column(f"column{number}", "string") for number in numbers)
+    return ()
 
 
 def _looked_at(
@@ -389,6 +413,10 @@ def _share(field: Field, time: EventTime, today: date) -> float:
     return 1 - len(bad) / len(field.values)
 
 
+def _is_time(text: str, time: EventTime, today: date) -> bool:
+    return bool(_share(Field(values=[text]), time, today))
+
+
 def _without_offset(field: Field) -> bool:
     texts = [str(value) for value in field.values if isinstance(value, str)]
     return bool(texts) and not any(re.search(r"(Z|[+-]\d\d:?\d\d)$", text) for text in texts)
@@ -404,7 +432,9 @@ def _columns(
     columns: list[Column] = []
     empty: list[str] = []
     for name, field in records.fields.items():
-        if not field.kinds:
+        if not field.kinds and not read.header:
+            columns.append(Column(name, "string"))  # each has its place
+        elif not field.kinds:
             empty.append(name)
         elif not usable_name(name) or (name in RESERVED_COLUMNS and not name == time == EVENT_TS):
             notes.append(
@@ -637,6 +667,15 @@ def _beyond_limits(source: Source, indexes: Mapping[str, FileIndex]) -> list[str
     ]
 
 
+def _comparable(column: pa.Array) -> list[object]:
+    """The values, each NaN the same object: as in duplicates, one is equal to another."""
+    values: list[object] = column.to_pylist()
+    if not pa.types.is_floating(column.type):
+        return values
+    return [math.nan if isinstance(value, float) and math.isnan(value) else value
+            for value in values]  # fmt: skip
+
+
 def _tried(
     source: Source,
     sample: Sample,
@@ -670,7 +709,7 @@ def _tried(
                     for text in batch[source.rescue].drop_null().to_pylist():
                         rescued.update(json.loads(text).keys())
                 numbers = days_of(batch[EVENT_TS].cast("int64").to_numpy(zero_copy_only=False))
-                keys = [batch[name].to_pylist() for name in identity if name in batch.schema.names]
+                keys = [_comparable(batch[name]) for name in identity if name in batch.schema.names]
                 events.update(zip(numbers.tolist(), *keys, strict=True))
         rejected.update(rejects.reasons)
         rejected_lines = zip(rejects.lines, rejects.reasons, rejects.details, strict=True)

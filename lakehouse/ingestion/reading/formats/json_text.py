@@ -26,6 +26,7 @@ _HAS_LONG_NUMBER = re.compile(_LONG_NUMBER.encode()).search
 _FRACTIONS_AND_LONG_INTEGERS = re.compile(
     r"[\[:,\s](-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+|(?<=\d{19})))"
 ).findall
+_STRING_OR_CONSTANT = re.compile(rb'"(?:[^"\\]|\\.)*"|NaN|Infinity', re.DOTALL)
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 _DEEPEST = 254
 """Levels of nesting that a text may have, which orjson has, too; never what the stack has left:
@@ -62,14 +63,29 @@ def exact_float(text: str) -> float:
 def exact_json(text: bytes) -> object:
     """The value of a JSON text, integers of any size and fractions of any length exact.
 
+    NaN, Infinity and -Infinity are numbers, which JSON has not and Python and Spark write and read.
+
     Raises:
         ValueError: it is no JSON, is nested too deeply, or an integer has more than 4300 digits.
     """
-    value: object = orjson.loads(text)
-    if not _HAS_LONG_NUMBER(text):
-        return value
+    try:
+        value: object = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        numbered = _STRING_OR_CONSTANT.sub(_as_number, text)
+        if numbered == text:
+            raise
+        value = orjson.loads(numbered)
+    else:
+        if not _HAS_LONG_NUMBER(text):
+            return value
     check_depth(value)
     return json.loads(text, parse_float=exact_float)
+
+
+def _as_number(match: re.Match[bytes]) -> bytes:
+    """A string as it is, NaN and Infinity as a number of their length."""
+    text = match[0]
+    return text if text.startswith(b'"') else b"0".ljust(len(text))
 
 
 def inexact_lines(texts: Sequence[bytes]) -> list[int]:
