@@ -65,9 +65,10 @@ def compiled(spark_jars: Path, left_out: Sequence[str]) -> dict[str, bytes]:
     )
     try:
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
-        classes = _compile(gateway, _sources(left_out))
-        gateway.shutdown()
-        return classes
+        try:
+            return _compile(gateway, _sources(left_out))
+        finally:
+            gateway.shutdown()
     finally:
         process.stdin.close()
         process.wait()
@@ -93,7 +94,7 @@ def _compile(gateway: JavaGateway, sources: Sequence[Path]) -> dict[str, bytes]:
         compiler.compile(given)
     except Py4JJavaError as error:
         # the error asks the JVM for its text, as long as there is one
-        raise SystemExit(str(error)) from None
+        raise SystemExit(error.java_exception.getMessage()) from None
     return {str(name): bytes(classes.get(name)) for name in classes.keySet()}
 
 
