@@ -60,7 +60,7 @@ def stored_array(array: pa.Array, kind: IcebergType) -> pa.Array:
     """
     if isinstance(kind, NANOSECONDS):
         zone = "UTC" if isinstance(kind, TimestamptzNanoType) else None
-        return array.cast(pa.timestamp("ns", zone)) if pa.types.is_string(array.type) else array
+        return array.cast(pa.timestamp("ns", zone)) if _is_text(array.type) else array
     if isinstance(kind, StructType) and pa.types.is_struct(array.type):
         types = {field.name: field.field_type for field in kind.fields}
         children = [
@@ -71,7 +71,9 @@ def stored_array(array: pa.Array, kind: IcebergType) -> pa.Array:
             field.with_type(child.type) for field, child in zip(array.type, children, strict=True)
         ]
         return make_struct(children, pa.struct(fields), array.is_valid(), len(array))
-    if isinstance(kind, ListType) and pa.types.is_list(array.type):
+    if isinstance(kind, ListType) and (
+        pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    ):
         values, lengths = list_parts(array)
         values = stored_array(values, kind.element_type)
         return make_list(values, lengths, pa.list_(array.type.value_field.with_type(values.type)))
@@ -82,3 +84,7 @@ def stored_array(array: pa.Array, kind: IcebergType) -> pa.Array:
         target = pa.map_(inside[0], inside[1].with_type(values.type))
         return make_map(keys, values, lengths, target)
     return array
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -84,6 +84,18 @@ def test_rows_in_memory_are_shown_as_those_of_tables(setting, spark, session, ty
         assert shown_frame(spark, empty).dtypes == read.dtypes
 
 
+@pytest.mark.parametrize("setting", [{}, *SETTINGS], ids=str)
+def test_rows_are_written_as_they_were_read(setting, spark, session, lake, typed):
+    properties = {"format-version": "3"}
+    lake.create_table("raw.copy", TYPED, properties=properties, partition_by=["day(wall)"])
+    with configured(spark, setting):
+        spark.sql("INSERT INTO lake.raw.copy SELECT * FROM lake.raw.typed")
+        lake.load_table("raw.copy").append(spark.table("lake.raw.typed"))
+        spark.sql("UPDATE lake.raw.copy SET raw = raw WHERE id = 1")
+    rows = lake.load_table("raw.copy").scan().to_arrow().sort_by("id")
+    assert rows == typed.scan().to_arrow().take([0, 0, 1, 1])
+
+
 READERS = [
     {"spark.sql.parquet.enableVectorizedReader": "false"},
     {"spark.sql.parquet.enableNestedColumnVectorizedReader": "false"},
