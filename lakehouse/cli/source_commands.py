@@ -70,7 +70,7 @@ def new_source(
     session.report(proposal, dry_run=target is None)
     if target is None:
         return
-    with target.open("x") as file:
+    with target.open("x", encoding="utf-8") as file:
         file.write(definitions.definition_text(proposal.source))
     folder = target.parent.parent
     # jobs and sensors by name, where the project has them so

@@ -117,6 +117,9 @@ def prepare_environment(*, local: bool) -> JavaRuntime:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     java = java_runtime(newest=newest_java(pyspark.__version__))
     os.environ["JAVA_HOME"] = str(java.home)
+    if sys.flags.utf8_mode and os.environ.get("LC_ALL") in {"C", "POSIX"}:
+        # there Python has UTF-8 for the names of files, and Java would have ASCII
+        os.environ["LC_ALL"] = "C.UTF-8"
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return java

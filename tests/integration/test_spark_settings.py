@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import subprocess
+import sys
 import uuid
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
+from lakehouse.lake import load_catalog
 from lakehouse.spark.reading.worker_reader import shown_frame
 from tests.integration.spark_support import collected, configured, lake, session
 
@@ -163,3 +168,34 @@ def test_a_reader_of_rows_gives_what_one_of_columns_gives(setting, spark, evolve
         ] == [rows[number]["ratio_of_price"] for number in sorted(rows)]
     with configured(spark, sensitive | setting):
         assert repr(asked()) == repr(by_columns)
+
+
+@pytest.mark.slow
+def test_names_of_files_are_utf8_where_the_locale_says_nothing(tmp_path: Path) -> None:
+    """`LC_ALL=C`, as some images and cron have it: the JVM reads and writes what Python does."""
+    program = """
+import sys
+from lakehouse.spark import build_session
+warehouse = sys.argv[1]
+spark = build_session("t", master="local[1]", catalogs={"lake": warehouse})
+spark.sql("CREATE NAMESPACE lake.raw")
+spark.sql("CREATE TABLE lake.raw.t PARTITIONED BY (stadt) AS SELECT id, 'Łódź' stadt FROM range(3)")
+spark.sql("INSERT INTO lake.raw.t VALUES (3, '東京')")
+spark.sql("DELETE FROM lake.raw.t WHERE id = 1")
+print(sorted(tuple(row) for row in spark.table("lake.raw.t").collect()))
+"""
+    warehouse = tmp_path / "lager-ü中"
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"file://{warehouse}"],
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [(0, "Łódź"), (2, "Łódź"), (3, "東京")]
+    assert done.stdout.splitlines()[-1] == str(rows)
+    table = load_catalog(f"file://{warehouse}").load_table("raw.t")
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": id_, "stadt": stadt} for id_, stadt in rows
+    ]

@@ -442,7 +442,7 @@ def by_command(command: str) -> Callable[[str], None]:
     arguments = shlex.split(command)
 
     def tell(text: str) -> None:
-        subprocess.run(arguments, input=text, text=True, check=True, timeout=_PATIENCE_S)  # noqa: S603 - the operator's
+        subprocess.run(arguments, input=text.encode(), check=True, timeout=_PATIENCE_S)  # noqa: S603 - the operator's
 
     return tell
 
