@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_bookkeeping
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
-from lakehouse.maintenance.reachability.reachable_files import reachable_keys
+from lakehouse.maintenance.reachability.reachable_files import StorageWalker, reachable_keys
 from lakehouse.spec.identifier import Identifier
 
 

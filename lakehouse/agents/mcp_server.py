@@ -17,9 +17,15 @@ from pydantic import Field
 
 from lakehouse.agents.lines import LEGEND
 from lakehouse.agents.live_catalog import LiveCatalog
-from lakehouse.agents.narrow_answers import freshness_answer, join_path, map_answer, metric_answer
 from lakehouse.agents.sandboxed_sql import Bounds, run_select
-from lakehouse.agents.serving import describe_answer, search_answer
+from lakehouse.agents.serving import (
+    describe_answer,
+    freshness_answer,
+    join_path,
+    map_answer,
+    metric_answer,
+    search_answer,
+)
 from lakehouse.agents.sql_findings import dotted as dotted_name
 from lakehouse.agents.sql_findings import parsed_select, sql_findings, table_nodes
 from lakehouse.errors import LakehouseError

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from lakehouse.cli.command_session import Session, command, load_module
 from lakehouse.curation.checkup import Checked, accept, check_statements
-from lakehouse.curation.profiles import profile
-from lakehouse.curation.proposals import propose
+from lakehouse.curation.proposals import profile, propose, written_comments
 from lakehouse.curation.standard_fields import (
     keep_statements,
     standard_fields,
@@ -25,7 +24,6 @@ from lakehouse.curation.standard_fields import (
 )
 from lakehouse.curation.statement_store import NAMESPACE, StatementStore
 from lakehouse.curation.survey import Survey, survey
-from lakehouse.curation.written_comments import written_comments
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import listing
 from lakehouse.semantics.binding import TableNames, bind

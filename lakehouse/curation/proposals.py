@@ -1,8 +1,9 @@
-"""Statements that the data suggests, each with its evidence, for a person to accept.
+"""Statements that data and comments suggest, with evidence, for a person to accept.
 
 Keys, references, enumerations, missing-value codes, sums that agree between tables (and so their
 units), copies of tables; from scan reports the columns that no query reads and the filters that
-every query uses. Every proposal rests on data or reports.
+every query uses. Every proposal rests on data or reports. A comment that somebody wrote into a
+table has no state: nothing marks it when the column that it is about has changed.
 """
 
 from __future__ import annotations
@@ -10,17 +11,111 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.types import PrimitiveType
 
-from lakehouse.curation.profiles import ColumnProfile, TableProfile
+from lakehouse.curation.standard_fields import COMMENT
+from lakehouse.curation.statement_store import NAMESPACE
+from lakehouse.curation.survey import Survey
 from lakehouse.maintenance.health.scan_use import scan_use
-from lakehouse.semantics.claims import plain
+from lakehouse.semantics.claims import Kind, plain
+from lakehouse.semantics.facts import OWNER
 from lakehouse.semantics.statement_yaml import draft_of
 from lakehouse.semantics.statements import Draft
+from lakehouse.spec.schema.iceberg_types import fields_of
+from lakehouse.table import Table
+
+_MOST_KEPT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """One column of a snapshot.
+
+    Attributes:
+        name: of the column.
+        kind: Arrow type.
+        rows, nulls, distinct: counts; `distinct` leaves nulls out.
+        lower, upper: smallest and largest value, None where the type has no order or there is no
+            value.
+        total: sum, for numbers.
+        values: how often each value occurs, when there are at most 40 of them.
+        different: the different values, sorted by nothing.
+    """
+
+    name: str
+    kind: pa.DataType
+    rows: int
+    nulls: int
+    distinct: int
+    lower: Any
+    upper: Any
+    total: float | None
+    values: Mapping[Any, int]
+    different: pa.Array = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableProfile:
+    """A table at a snapshot, its primitive columns by name in their order."""
+
+    table: Table
+    snapshot_id: int
+    rows: int
+    columns: Mapping[str, ColumnProfile]
+
+    @property
+    def name(self) -> str:
+        """Dotted."""
+        return self.table.name
+
+
+def profile(table: Table) -> TableProfile | None:
+    """Read a table column by column; None for a table without data."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return None
+    names = [
+        field.name for field in table.schema().fields if isinstance(field.field_type, PrimitiveType)
+    ]
+    columns = {}
+    rows = 0
+    for name in names:
+        column = table.scan(select=name, snapshot_id=snapshot.snapshot_id).to_arrow().column(0)
+        rows = len(column)
+        columns[name] = _column(name, column)
+    return TableProfile(table, snapshot.snapshot_id, rows, columns)
+
+
+def _column(name: str, column: pa.ChunkedArray) -> ColumnProfile:
+    present = column.drop_null()
+    different = present.unique()
+    ordered = not (pa.types.is_binary(column.type) or pa.types.is_fixed_size_binary(column.type))
+    ends = pc.min_max(present).as_py() if ordered and len(present) else {"min": None, "max": None}
+    numeric = pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)
+    numeric = numeric or pa.types.is_floating(column.type)
+    values = {}
+    if len(different) <= _MOST_KEPT:
+        counted = present.value_counts().to_pylist()
+        values = {pair["values"]: pair["counts"] for pair in counted}
+    return ColumnProfile(
+        name=name,
+        kind=column.type,
+        rows=len(column),
+        nulls=column.null_count,
+        distinct=len(different),
+        lower=ends["min"],
+        upper=ends["max"],
+        total=float(pc.sum(present.cast(pa.float64())).as_py() or 0.0) if numeric else None,
+        values=values,
+        different=different,
+    )
+
 
 _CODES_MAX = 12
 _ROWS_A_CODE = 20
@@ -304,3 +399,57 @@ def _use(profile: TableProfile, reports: Sequence[Mapping[str, Any]]) -> Iterato
                     "is this a filter that every figure needs?"
                 ),
             }
+
+
+def written_comments(seen: Survey, tables: Collection[str]) -> list[Draft]:
+    """Docs of columns, comments and owners of tables that no statement says.
+
+    What our own statements wrote there is left out, in whatever state they are.
+
+    Args:
+        seen: the lakehouse.
+        tables: dotted names of the tables to look into.
+    """
+    texts: dict[tuple[str, str | None], list[str]] = {}
+    owned = set()
+    for draft in map(seen.draft, seen.statements):
+        texts.setdefault((draft.table, draft.column), []).append(draft.text)
+        if draft.kind is Kind.OWNER:
+            owned.add(draft.table)
+    drafts: list[Draft] = []
+    for table in seen.tables.values():
+        if table.name not in tables or table.name.startswith(f"{NAMESPACE}."):
+            continue
+        for column, written in _comments(table):
+            if not _is_covered(written, texts.get((table.name, column), ())):
+                drafts.append(_draft(table, kind="description", column=column, text=written))
+        owner = table.properties.get(OWNER)
+        if owner and table.name not in owned:
+            drafts.append(_draft(table, kind="owner", owner=owner))
+    return drafts
+
+
+def _comments(table: Table) -> Iterator[tuple[str | None, str]]:
+    """Column, or None for the table, and what is written about it."""
+    schema = table.schema()
+    if comment := table.properties.get(COMMENT, "").strip():
+        yield None, comment
+    for field_id in fields_of(schema):
+        if doc := (schema.find_field(field_id).doc or "").strip():
+            yield str(schema.find_column_name(field_id)), doc
+
+
+def _is_covered(written: str, texts: Collection[str]) -> bool:
+    """Whether nothing but the texts is written."""
+    for text in sorted(texts, key=len, reverse=True):
+        written = written.replace(text, "") if text else written
+    return not written.strip()
+
+
+def _draft(table: Table, **written: Any) -> Draft:
+    filled = {name: value for name, value in written.items() if value is not None}
+    source = f"a comment in schema {table.schema().schema_id} of the table"
+    return draft_of(
+        {"table": table.name, "author": "comments of the table", "source": source, **filled},
+        "comment",
+    )

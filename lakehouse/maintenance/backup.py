@@ -57,8 +57,11 @@ from lakehouse.errors import (
     NotFoundError,
     TableAlreadyExistsError,
 )
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
-from lakehouse.maintenance.reachability.reachable_files import in_parallel, statistics_locations
+from lakehouse.maintenance.reachability.reachable_files import (
+    StorageWalker,
+    in_parallel,
+    statistics_locations,
+)
 from lakehouse.maintenance.rewritten_paths import RewrittenPaths
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.spec.identifier import Identifier

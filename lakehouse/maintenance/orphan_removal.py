@@ -21,9 +21,8 @@ from lakehouse.delta_log.delta_actions import LOG_FOLDER, VECTOR_FOLDER
 from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_journal
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.neighbours import KnownTables, Neighbours, find_neighbours
-from lakehouse.maintenance.reachability.reachable_files import reachable_keys
+from lakehouse.maintenance.reachability.reachable_files import StorageWalker, reachable_keys
 from lakehouse.maintenance.shown_plan import (
     Progress,
     Report,

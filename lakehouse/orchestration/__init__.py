@@ -32,14 +32,13 @@ if TYPE_CHECKING:
         maintenance_sensors,
     )
     from lakehouse.orchestration.automation.quarantine_retry import fill_job, retry_job
-    from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
     from lakehouse.orchestration.checks.expectations import Suite, expect
     from lakehouse.orchestration.checks.statement_checks import (
         statement_checks,
         statement_job,
         statement_sensor,
     )
-    from lakehouse.orchestration.code_location import build_definitions
+    from lakehouse.orchestration.code_location import TableMaintenance, build_definitions
     from lakehouse.orchestration.discovery import discover
     from lakehouse.orchestration.materialized_view import MaterializedView
     from lakehouse.orchestration.project import Pipeline

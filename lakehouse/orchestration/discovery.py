@@ -18,7 +18,7 @@ from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.assets.asset_table import plain_tables, with_code_versions
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.sql_model import SqlModel
-from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
+from lakehouse.orchestration.code_location import TableMaintenance
 from lakehouse.orchestration.components import DefinitionComponent
 from lakehouse.orchestration.project import Pipeline
 

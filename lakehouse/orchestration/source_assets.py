@@ -22,7 +22,7 @@ from lakehouse.ingestion.run_log import progress_lines
 from lakehouse.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
 from lakehouse.ingestion.source_tables import event_ts_in
 from lakehouse.ingestion.workplace import Workplace
-from lakehouse.orchestration.asset_attributes import asset_attributes, code_reference
+from lakehouse.orchestration.asset_attributes import asset_attributes, code_reference, plain
 from lakehouse.orchestration.asset_results import (
     RETRY,
     check_results,
@@ -46,7 +46,6 @@ from lakehouse.orchestration.lineage.materialization import (
     record_each,
 )
 from lakehouse.orchestration.lineage.why import offending
-from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import split_name
 from lakehouse.spec.metadata.snapshot import Snapshot

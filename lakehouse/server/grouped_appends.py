@@ -24,7 +24,7 @@ from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.kept_by_bytes import KeptByBytes, bytes_of
-from lakehouse.maintenance.compaction.tail import Tail
+from lakehouse.maintenance.compaction.compaction import Tail
 from lakehouse.server.access.asked_privileges import PRINCIPAL
 from lakehouse.server.meters import Meters
 from lakehouse.server.received_append import ReceivedAppend

@@ -28,15 +28,17 @@ from lakehouse.server.delegation.file_access import AccessRules, FileAccess
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.memory_bounds import DEFAULT_BOUNDS, MemoryBounds
-from lakehouse.server.operations.access_operations import access_operations
-from lakehouse.server.operations.append_operations import APPEND_OPERATIONS
+from lakehouse.server.operations.access_operations import TOKEN_OPERATIONS, access_operations
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
 from lakehouse.server.operations.plan_bounds import DEFAULT_PLAN_BOUNDS, PlanBounds
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
 from lakehouse.server.operations.scan_operations import ScanPlanning
 from lakehouse.server.operations.semantics_operations import SEMANTICS_OPERATIONS
-from lakehouse.server.operations.table_operations import TABLE_OPERATIONS, TRANSACTION_OPERATIONS
-from lakehouse.server.operations.token_operations import TOKEN_OPERATIONS
+from lakehouse.server.operations.table_operations import (
+    APPEND_OPERATIONS,
+    TABLE_OPERATIONS,
+    TRANSACTION_OPERATIONS,
+)
 from lakehouse.server.operations.view_operations import VIEW_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME
 from lakehouse.server.request_answers import RequestAnswers, response

@@ -24,7 +24,7 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.expressions.filter_binding import Where, bind
-from lakehouse.maintenance.compaction.tail import Tail
+from lakehouse.maintenance.compaction.compaction import Tail
 from lakehouse.row_changes.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.row_changes.row_change import Command, RowChange, RowWriter, refuse_other_rows
 from lakehouse.row_changes.row_verbs import delete_rows

@@ -34,8 +34,7 @@ from lakehouse.orchestration.automation.run_requests import (
     ingest_job_name,
     ingest_tags,
 )
-from lakehouse.orchestration.automation.table_maintenance import maintenance_definitions
-from lakehouse.orchestration.code_location import build_definitions
+from lakehouse.orchestration.code_location import build_definitions, maintenance_definitions
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseSpark
 from lakehouse.orchestration.source_assets import IngestMode

@@ -8,8 +8,7 @@ import pytest
 
 from lakehouse.agents.catalog_map import CatalogMap
 from lakehouse.agents.live_catalog import catalog_map
-from lakehouse.agents.narrow_answers import map_answer
-from lakehouse.agents.serving import describe_answer, search_answer
+from lakehouse.agents.serving import describe_answer, map_answer, search_answer
 from lakehouse.curation.checkup import check
 from lakehouse.curation.statement_store import StatementStore
 from lakehouse.curation.survey import survey

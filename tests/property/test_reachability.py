@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.maintenance.reachability.location_keys import LocationKeys
-from lakehouse.maintenance.reachability.metadata_walker import LiveFile
 from lakehouse.maintenance.reachability.reachable_files import (
     FileKind,
+    LiveFile,
     reachable_keys,
     statistics_locations,
     unreachable_files,

@@ -16,7 +16,7 @@ import lakehouse as lh
 from lakehouse.errors import InvalidInputError
 from lakehouse.server.access.principals_file import read_rules
 from lakehouse.server.http_server import HttpServer
-from lakehouse.server.operations.token_operations import TOKEN_OPERATIONS
+from lakehouse.server.operations.access_operations import TOKEN_OPERATIONS
 from lakehouse.server.rest_app import operations_of, rest_app
 from lakehouse.server.rest_operation import Operation
 from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS

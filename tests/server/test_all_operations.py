@@ -16,9 +16,9 @@ from pyiceberg.catalog.rest import RestCatalog
 import lakehouse as lh
 from lakehouse.errors import NoSuchTableError
 from lakehouse.server.operations import scan_operations
+from lakehouse.server.operations.access_operations import TOKEN_OPERATIONS
 from lakehouse.server.operations.plans_under_way import PlansUnderWay
 from lakehouse.server.operations.scan_operations import ScanPlanning
-from lakehouse.server.operations.token_operations import TOKEN_OPERATIONS
 from lakehouse.server.rest_app import operations_of
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.location import local_path

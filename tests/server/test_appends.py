@@ -21,6 +21,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import lakehouse as lh
 from lakehouse.catalog.posted_append import PostedAppend
+from lakehouse.server.operations.table_operations import append_files
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.content_file_json import types_of_partitions
 from lakehouse.spec.metadata.table_metadata import types_of
@@ -344,10 +345,9 @@ def requests_under_way() -> int:
     finally:
         gc.enable()
     return sum(
-        "append_operations" in frame.f_code.co_filename
+        frame.f_code is append_files.__code__
         for top in frames.values()
         for frame, _ in traceback.walk_stack(top)
-        if frame.f_code.co_name == "append_files"
     )
 
 

@@ -28,7 +28,7 @@ TABLES = 25
 MIB = 1024 * 1024
 COUNTED = {
     # texts of at most 256 characters together
-    "lakehouse.catalog.sql.sql_locations._namespace_path": 1024,
+    "lakehouse.catalog.sql.sql_pointers._namespace_path": 1024,
     "lakehouse.expressions.functions.sql_casts._kind": 64,
     "lakehouse.expressions.transforms.partition_transforms.transform_value": 4096,
     "lakehouse.server.http_messages._identifier": 4096,

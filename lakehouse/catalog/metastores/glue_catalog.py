@@ -14,7 +14,7 @@ from typing import Any
 
 from lakehouse.catalog.metadata_files import Described
 from lakehouse.catalog.metastores.glue_client import GlueClient
-from lakehouse.catalog.metastores.hive_types import hive_type
+from lakehouse.catalog.metastores.metastore import hive_type
 from lakehouse.catalog.metastores.metastore_catalog import (
     Database,
     MetastoreCatalog,

@@ -14,7 +14,7 @@ from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Tab
 from pyiceberg.schema import Schema
 
 from lakehouse.catalog.metadata_files import Described
-from lakehouse.catalog.metastores.hive_types import hive_type
+from lakehouse.catalog.metastores.metastore import hive_type
 from lakehouse.catalog.metastores.metastore_pointers import LOCATION, PREVIOUS, TYPE, TYPES
 from lakehouse.catalog.pointers import TABLE, Kind, PointerMove
 from lakehouse.spec.metadata.table_metadata import TableMetadata

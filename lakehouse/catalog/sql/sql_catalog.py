@@ -16,9 +16,8 @@ from lakehouse.catalog.pointer_catalog import PointerCatalog
 from lakehouse.catalog.pointer_views import PointerViews
 from lakehouse.catalog.pointers import VIEW
 from lakehouse.catalog.sql.sql_database import Database
-from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
-from lakehouse.catalog.sql.sql_pointers import SqlPointers
+from lakehouse.catalog.sql.sql_pointers import SqlPointers, TableLocations
 from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.environment import Environment
 from lakehouse.patience import patience

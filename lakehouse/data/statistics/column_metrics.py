@@ -1,18 +1,20 @@
 """Column metrics of Parquet files: counts, bounds and sizes from footers, NaN counts from data.
 
-Bounds are truncated, in single-value serialization (spec: Appendix D).
+Bounds are truncated, in single-value serialization (spec: Appendix D). Those of geometries, which
+no footer knows, are gathered while rows are written.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,11 +27,13 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    GeometryType,
     IcebergType,
     IntegerType,
     ListType,
     LongType,
     MapType,
+    NestedField,
     PrimitiveType,
     StringType,
     StructType,
@@ -43,11 +47,13 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
+from lakehouse.errors import InvalidInputError
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.partitioning.sort_order import SortOrder
 from lakehouse.spec.schema.iceberg_types import fields_of
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.internal_values import rounded_bounds
+from lakehouse.spec.types.wkb_boxes import NOWHERE, Box, box_around, boxes, corner
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,3 +478,55 @@ def _decode_ticks(raw: Any, column: Any, kind: PrimitiveType) -> int | None:
     # Readers floor finer units to microseconds too, so that the floor of a bound bounds what is
     # read.
     return nanos // 1_000
+
+
+class GeometryBounds:
+    """The box around all geometries of each column that has bounds.
+
+    A column with a value that is no WKB has none, and neither has one without coordinates. What a
+    geography spans does not follow from its corners alone: its edges bend.
+
+    Args:
+        schema: of the rows.
+        modes: metrics per field id.
+    """
+
+    def __init__(self, schema: Schema, modes: Mapping[int, MetricsMode]) -> None:
+        self._paths = {
+            field_id: path
+            for field_id, path in _geometries(schema.fields, ())
+            if modes.get(field_id, NONE).bounds
+        }
+        self._boxes: dict[int, Box] = dict.fromkeys(self._paths, NOWHERE)
+
+    def add(self, rows: pa.Table) -> None:
+        """Take in rows that have the Arrow schema of `schema`."""
+        for field_id in list(self._boxes):
+            name, *inner = self._paths[field_id]
+            column = pc.struct_field(rows[name], inner) if inner else rows[name]
+            try:
+                added = boxes(column.drop_null().to_pylist())
+            except InvalidInputError:  # the column has no bounds then; its values are kept
+                del self._boxes[field_id]
+                continue
+            around = np.vstack([np.array([self._boxes[field_id]]), added])
+            self._boxes[field_id] = box_around(around)
+
+    def put_into(self, metrics: FileMetrics) -> None:
+        """Set the bounds of the file whose rows were taken in."""
+        for field_id, (xmin, ymin, xmax, ymax) in self._boxes.items():
+            if xmin <= xmax and ymin <= ymax:  # otherwise no coordinate was a number
+                metrics.lower_bounds[field_id] = corner(xmin, ymin)
+                metrics.upper_bounds[field_id] = corner(xmax, ymax)
+
+
+def _geometries(
+    fields: Sequence[NestedField], above: tuple[str, ...]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Ids and paths of geometries that are in no list or map."""
+    for child in fields:
+        path = (*above, child.name)
+        if isinstance(child.field_type, GeometryType):
+            yield child.field_id, path
+        elif isinstance(child.field_type, StructType):
+            yield from _geometries(child.field_type.fields, path)

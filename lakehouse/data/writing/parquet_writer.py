@@ -21,11 +21,11 @@ from pyiceberg.types import GeographyType, GeometryType
 
 from lakehouse.data.statistics.column_metrics import (
     FileMetrics,
+    GeometryBounds,
     MetricsMode,
     count_nans,
     footer_metrics,
 )
-from lakehouse.data.statistics.geometry_bounds import GeometryBounds
 from lakehouse.data.writing.logical_types import logical_types, with_logical_types
 from lakehouse.data.writing.shredded_variants import ShreddedVariants
 from lakehouse.data.writing.threaded_parquet import ThreadedParquetWriter

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_bookkeeping
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.neighbours import KnownTables, find_neighbours
 from lakehouse.maintenance.reachability.reachable_files import (
+    StorageWalker,
     in_parallel,
     reachable_keys,
     statistics_locations,

@@ -15,8 +15,7 @@ from lakehouse.catalog.confinement import table_folders
 from lakehouse.errors import MaintenanceRefusedError
 from lakehouse.kept_by_bytes import MadeOnce, bytes_of
 from lakehouse.maintenance.reachability.location_keys import LocationKeys, is_bookkeeping
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
-from lakehouse.maintenance.reachability.reachable_files import iterate_reachable
+from lakehouse.maintenance.reachability.reachable_files import StorageWalker, iterate_reachable
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.storage.storage_protocol import FileInfo

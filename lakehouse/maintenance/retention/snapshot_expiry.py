@@ -29,10 +29,10 @@ from lakehouse.maintenance.reachability.location_keys import (
     is_bookkeeping,
     metadata_version,
 )
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.neighbours import find_neighbours
 from lakehouse.maintenance.reachability.reachable_files import (
     FileKind,
+    StorageWalker,
     Unreachable,
     in_parallel,
     unreachable_files,

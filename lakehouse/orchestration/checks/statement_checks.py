@@ -13,8 +13,8 @@ import dagster as dg
 
 from lakehouse.curation.checkup import Checked, check_statements
 from lakehouse.curation.survey import survey
+from lakehouse.orchestration.asset_attributes import plain
 from lakehouse.orchestration.automation.attempts import next_attempt
-from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.semantics.states import State
 from lakehouse.spec.identifier import split_name

@@ -16,11 +16,11 @@ from lakehouse.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.ingestion.source import Source
 from lakehouse.orchestration.assets.derived_table import DerivedTable
 from lakehouse.orchestration.assets.sql_model import SqlModel
-from lakehouse.orchestration.automation.table_maintenance import (
+from lakehouse.orchestration.code_location import (
     TableMaintenance,
+    event_definitions,
     maintenance_definitions,
 )
-from lakehouse.orchestration.code_location import event_definitions
 from lakehouse.orchestration.project import Pipeline
 
 

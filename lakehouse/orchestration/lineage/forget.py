@@ -45,8 +45,7 @@ from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.manifest_rewrite import ManifestRewriteOptions
 from lakehouse.maintenance.orphan_removal import OrphanOptions
 from lakehouse.maintenance.reachability.location_keys import LocationKeys
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
-from lakehouse.maintenance.reachability.reachable_files import reachable_keys
+from lakehouse.maintenance.reachability.reachable_files import StorageWalker, reachable_keys
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, plan_expiry
 from lakehouse.maintenance.shown_plan import Report, listing
 from lakehouse.orchestration.assets.derived_table import DerivedTable

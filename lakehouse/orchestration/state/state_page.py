@@ -12,7 +12,7 @@ from lakehouse.maintenance.advice.due_actions import Action, decide
 from lakehouse.maintenance.health.table_health import TableHealth, health
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.shown_plan import human_bytes, human_ms
-from lakehouse.orchestration.markdown_text import code, plain
+from lakehouse.orchestration.asset_attributes import code, plain
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
 

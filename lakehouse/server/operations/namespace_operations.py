@@ -8,8 +8,14 @@ from lakehouse.errors import InvalidInputError, NoSuchNamespaceError
 from lakehouse.server.access.asked_privileges import nothing, on_named_namespace, on_namespace
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.error_answers import HttpError
-from lakehouse.server.http_messages import SEPARATOR, Answer, Call, json_answer, names_from_json
-from lakehouse.server.paging import page
+from lakehouse.server.http_messages import (
+    SEPARATOR,
+    Answer,
+    Call,
+    json_answer,
+    names_from_json,
+    page,
+)
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import dotted, parse_namespace
 from lakehouse.spec.json_fields import optional_list, string_map

@@ -1,9 +1,13 @@
-"""Operations on tables, one or several at once."""
+"""Operations on tables, one or several at once.
+
+Appends that are committed together are an extension, see `lakehouse.catalog.posted_append`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,9 +15,11 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
-from lakehouse.catalog.confinement import allowed_roots, check_within, unused_folder
-from lakehouse.catalog.metadata_files import read_metadata
+from lakehouse.catalog.confinement import allowed_roots, check_within, table_folders, unused_folder
+from lakehouse.catalog.metadata_files import metadata_folder, read_metadata
+from lakehouse.catalog.posted_append import ENDPOINT, PostedAppend
 from lakehouse.errors import (
+    CommitStateUnknownError,
     CorruptMetadataError,
     InvalidInputError,
     NoSuchFileError,
@@ -24,6 +30,7 @@ from lakehouse.errors import (
 )
 from lakehouse.kept_by_bytes import short_only
 from lakehouse.server.access.asked_privileges import (
+    PRINCIPAL,
     both,
     of_commit,
     of_registering,
@@ -43,17 +50,19 @@ from lakehouse.server.access.confined_tables import (
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.delegation.file_access import TableAccess
 from lakehouse.server.error_answers import HttpError
+from lakehouse.server.grouped_appends import AppendedBody
 from lakehouse.server.http_messages import (
     Answer,
     Call,
     identifier_from_json,
     identifier_to_json,
     json_answer,
+    page,
 )
 from lakehouse.server.operations.namespace_operations import no_such_namespace
-from lakehouse.server.paging import page
+from lakehouse.server.received_append import check_append
 from lakehouse.server.rest_operation import Operation, Served
-from lakehouse.server.served_tables import ALL, REFS
+from lakehouse.server.served_tables import ALL, APPENDED, REFS
 from lakehouse.server.table_commits import AskedCommit
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import (
@@ -65,8 +74,9 @@ from lakehouse.spec.json_fields import (
     require_str,
     string_map,
 )
+from lakehouse.spec.manifests.content_file_json import PartitionTypes, types_of_partitions
 from lakehouse.spec.metadata.metadata_json import serialize
-from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, types_of
 from lakehouse.spec.metadata.table_updates import (
     Requirement,
     SetLocation,
@@ -79,6 +89,7 @@ from lakehouse.spec.partitioning.partition_terms import new_sort_order_from_json
 from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import parse_format_version
+from lakehouse.storage.location import lies_within
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -392,5 +403,85 @@ def _commit_from_json(served: Served, call: Call, item: Any) -> AskedCommit:
 TRANSACTION_OPERATIONS = (
     Operation(
         "POST", "/transactions/commit", commit_transaction, changes=True, asks=of_transaction
+    ),
+)
+
+
+def append_files(served: Served, call: Call) -> Answer:
+    """A snapshot with these manifests, on whatever is newest."""
+    if served.request is None:
+        raise InvalidInputError("An append needs an Idempotency-Key.")
+    document = call.document()
+    identifier = call.table()
+    with before_the_swap():
+        version = served.tables.recent(identifier)
+        metadata = version.metadata
+        check_updates(served.catalog, served.tables, served.caller, identifier, version, ())
+    posted = call.read(lambda: PostedAppend.from_json(document, lambda: _partition_types(metadata)))
+    if served.caller.name is not None:
+        posted = replace(posted, summary={**posted.summary, PRINCIPAL: served.caller.name})
+    with before_the_swap():
+        _check_files(served, identifier, metadata, posted)
+    return _answer(served.appends.append(identifier, posted, served.request))
+
+
+def append_is_there(served: Served, call: Call) -> Answer:
+    """The snapshot that it made, in the table as it is now."""
+    version, body = served.tables.body(call.table(), APPENDED)
+    snapshot = version.metadata.snapshot_or_none(int(call.earlier_answer or 0))
+    if snapshot is None:
+        raise CommitStateUnknownError(
+            f"Table {version.identifier}: the append was committed, and its snapshot "
+            f"{call.earlier_answer} has gone since.",
+            table=str(version.identifier),
+        )
+    return _answer(AppendedBody(snapshot, body))
+
+
+def _partition_types(metadata: TableMetadata) -> PartitionTypes:
+    return types_of_partitions(metadata.specs(), types_of(metadata))
+
+
+def _check_files(
+    served: Served, identifier: Identifier, metadata: TableMetadata, posted: PostedAppend
+) -> None:
+    """Raise InvalidInputError where manifests are not there, or anything is not the table's."""
+    check_append(metadata, posted)
+    own_folders = table_folders(metadata)
+    for file in posted.files:
+        if not any(lies_within(file.file_path, folder) for folder in own_folders):
+            raise InvalidInputError(f"{file.file_path} is outside the folders of {identifier}.")
+    folders = [metadata.location, metadata_folder(metadata)]
+    storage = served.catalog.storage(metadata.location)
+    for manifest in posted.manifests:
+        if not any(lies_within(manifest.manifest_path, folder) for folder in folders):
+            raise InvalidInputError(
+                f"{manifest.manifest_path} is outside the folders of {identifier}."
+            )
+        try:
+            size = storage.size(manifest.manifest_path)
+        except NoSuchFileError as error:
+            raise InvalidInputError(f"There is no manifest {manifest.manifest_path}.") from error
+        if size != manifest.manifest_length:
+            raise InvalidInputError(
+                f"{manifest.manifest_path} has {size} bytes, not {manifest.manifest_length}."
+            )
+
+
+def _answer(appended: AppendedBody) -> Answer:
+    snapshot = orjson.dumps(appended.snapshot.to_json())
+    return Answer(200, b'%b,"snapshot":%b}' % (appended.body[:-1], snapshot))
+
+
+APPEND_OPERATIONS = (
+    Operation(
+        "POST",
+        ENDPOINT,
+        append_files,
+        changes=True,
+        again=append_is_there,
+        asks=on_table(Privilege.WRITE),
+        waits=True,
+        finds_keys=True,
     ),
 )

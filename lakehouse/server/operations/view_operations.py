@@ -31,9 +31,9 @@ from lakehouse.server.http_messages import (
     identifier_from_json,
     identifier_to_json,
     json_answer,
+    page,
 )
 from lakehouse.server.operations.namespace_operations import no_such_namespace
-from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import (

@@ -13,7 +13,7 @@ from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.session_settings import MERGE_SCHEMA
 from lakehouse.spark.spark_types import quoted, shown_schema, to_iceberg_schema
-from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
+from lakehouse.spark.writing.task_files import AS_THEY_COME, row_order
 from lakehouse.spec.metadata.table_updates import Changes
 from lakehouse.table.table import Table
 from lakehouse.transaction.operations.metadata_changes import MetadataChange

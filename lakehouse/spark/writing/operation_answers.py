@@ -20,8 +20,7 @@ from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.reading.table_facts import FILE_HASH
 from lakehouse.spark.session_settings import properties_of_session
-from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
-from lakehouse.spark.writing.task_files import TaskFiles
+from lakehouse.spark.writing.task_files import AS_THEY_COME, TaskFiles, row_order
 from lakehouse.spark.writing.write_target import WriteTarget
 from lakehouse.spec.schema.iceberg_types import LAST_UPDATED, ROW_ID, with_lineage
 from lakehouse.spec.table_properties import TableProperties

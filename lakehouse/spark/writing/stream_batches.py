@@ -17,7 +17,7 @@ from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.expressions.filter_text import quoted
-from lakehouse.maintenance.compaction.tail import Tail
+from lakehouse.maintenance.compaction.compaction import Tail
 from lakehouse.row_changes.merge.merge_binding import bind_merge
 from lakehouse.row_changes.merge.merge_rows import merge_rows
 from lakehouse.row_changes.merge.merge_statement import MergeClause, MergeStatement

@@ -17,8 +17,7 @@ from lakehouse.row_changes.row_verbs import delete_rows
 from lakehouse.row_changes.target_rows import TargetRows
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.merged_columns import GivenColumns
-from lakehouse.spark.writing.row_order import row_order
-from lakehouse.spark.writing.task_files import TaskFiles
+from lakehouse.spark.writing.task_files import TaskFiles, row_order
 from lakehouse.spark.writing.write_options import NO_OPTIONS, WriteOptions
 from lakehouse.spark.writing.write_target import WriteTarget
 from lakehouse.spec.manifests.data_file import DataFile, partition_key

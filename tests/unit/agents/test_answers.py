@@ -16,9 +16,15 @@ from lakehouse.agents.catalog_map import CatalogMap
 from lakehouse.agents.lines import LEGEND
 from lakehouse.agents.live_catalog import LiveCatalog, MapOptions
 from lakehouse.agents.mcp_server import mcp_server
-from lakehouse.agents.narrow_answers import freshness_answer, join_path, map_answer, metric_answer
 from lakehouse.agents.ranking import LatentEmbedding
-from lakehouse.agents.serving import describe_answer, search_answer
+from lakehouse.agents.serving import (
+    describe_answer,
+    freshness_answer,
+    join_path,
+    map_answer,
+    metric_answer,
+    search_answer,
+)
 from lakehouse.errors import StorageError
 from tests.unit.agents.conftest import CANARY, LINES, build, order
 

@@ -9,9 +9,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 import lakehouse as lh
+from lakehouse.curation.proposals import written_comments
 from lakehouse.curation.standard_fields import keep_statements
 from lakehouse.curation.survey import survey
-from lakehouse.curation.written_comments import written_comments
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.statement_yaml import parse_statements, write_statements
 from lakehouse.semantics.states import State

@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 
 import lakehouse as lh
 from lakehouse.errors import InvalidLocationError, NoSuchFileError
-from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
+from lakehouse.maintenance.reachability.reachable_files import StorageWalker
 from lakehouse.maintenance.relocation import relocate
 
 ROWS = pa.table({"id": range(60), "day": [n % 3 for n in range(60)], "name": ["a", "b"] * 30})
