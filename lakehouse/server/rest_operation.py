@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog, Request
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.confinement import allowed_roots, check_within
 from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CorruptMetadataError,
+    InvalidInputError,
+    NoSuchFileError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from lakehouse.lake import Lakehouse
 from lakehouse.server.access.asked_privileges import Asks, on_catalog
 from lakehouse.server.access.doorkeeper import Doorkeeper
@@ -19,6 +28,7 @@ from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.server.sibling_workers import Siblings
 from lakehouse.server.table_commits import TableCommits
+from lakehouse.storage.storage_protocol import Storage
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 
@@ -138,3 +148,23 @@ class Operation:
         """The name that the specification's `endpoints` gives it."""
         path = self.path.replace("{plan_id}", "{plan-id}")  # no name that routes can have
         return f"{self.method} {self.root}{'/{prefix}' if self.listed else ''}{path}"
+
+
+def check_metadata_file(
+    served: Served, location: str, read: Callable[[Storage, str], object]
+) -> None:
+    """Raise InvalidInputError where nothing can be registered by a metadata file."""
+    catalog = served.catalog
+    # before anything is read there: what is wrong with a file tells of what is in it
+    check_within(
+        "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
+    )
+    with before_the_swap():
+        try:
+            read(catalog.storage(location), location)
+        except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
+            raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
+        except StorageError as error:
+            if error.retryable:
+                raise
+            raise InvalidInputError(f"{location} cannot be read: {error.message}") from error

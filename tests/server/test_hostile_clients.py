@@ -332,11 +332,12 @@ def special_files(folder):
     return [folder / name for name in ("pipe", "device", "folder", "sparse", "smaller")]
 
 
-def test_what_is_no_file_is_not_registered(tmp_path):
+@pytest.mark.parametrize("operation", ["register", "register-view"])
+def test_what_is_no_file_is_not_registered(operation, tmp_path):
     with serving(tmp_path) as rest:
         for n, file in enumerate(special_files(Path(local_path(rest.lake.warehouse)))):
             body = {"name": f"n{n}", "metadata-location": str(file)}
-            answer = rest.post("/namespaces/ns/register", body)
+            answer = rest.post(f"/namespaces/ns/{operation}", body)
             assert error(answer) == (400, "BadRequestException"), (file, answer.text)
         assert requests.get(f"{rest.url}/health", timeout=30).status_code == 200
 

@@ -15,18 +15,15 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
-from lakehouse.catalog.confinement import allowed_roots, check_within, table_folders, unused_folder
+from lakehouse.catalog.confinement import table_folders, unused_folder
 from lakehouse.catalog.metadata_files import metadata_folder, read_metadata
 from lakehouse.catalog.posted_append import ENDPOINT, PostedAppend
 from lakehouse.errors import (
     CommitStateUnknownError,
-    CorruptMetadataError,
     InvalidInputError,
     NoSuchFileError,
     NoSuchTableError,
-    StorageError,
     TableAlreadyExistsError,
-    UnsupportedFeatureError,
 )
 from lakehouse.kept_by_bytes import short_only
 from lakehouse.server.access.asked_privileges import (
@@ -61,7 +58,7 @@ from lakehouse.server.http_messages import (
 )
 from lakehouse.server.operations.namespace_operations import no_such_namespace
 from lakehouse.server.received_append import check_append
-from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.rest_operation import Operation, Served, check_metadata_file
 from lakehouse.server.served_tables import ALL, APPENDED, REFS
 from lakehouse.server.table_commits import AskedCommit
 from lakehouse.spec.identifier import Identifier
@@ -90,7 +87,6 @@ from lakehouse.spec.partitioning.sort_order import UNSORTED_SORT_ORDER
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import parse_format_version
 from lakehouse.storage.location import lies_within
-from lakehouse.storage.storage_protocol import Storage
 
 
 def list_tables(served: Served, call: Call) -> Answer:
@@ -296,28 +292,10 @@ def register_table(served: Served, call: Call) -> Answer:
         raise HttpError(
             406, "UnsupportedOperationException", "Drop the table first: overwrite is not served."
         )
-    catalog = served.catalog
-    # before anything is read there: what is wrong with a file tells of what is in it
-    check_within(
-        "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
-    )
-    with before_the_swap():
-        _check_metadata_file(catalog.storage(location), location)
-    version = catalog.register(identifier, location)
+    check_metadata_file(served, location, read_metadata)
+    version = served.catalog.register(identifier, location)
     served.tables.keep(version)
     return _table_answer(served, call, version)
-
-
-def _check_metadata_file(storage: Storage, location: str) -> None:
-    """Raise InvalidInputError where nothing can be registered by it."""
-    try:
-        read_metadata(storage, location)
-    except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
-        raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
-    except StorageError as error:
-        if error.retryable:
-            raise
-        raise InvalidInputError(f"{location} cannot be read: {error.message}") from error
 
 
 def table_is_there(served: Served, call: Call) -> Answer:

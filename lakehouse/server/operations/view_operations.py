@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lakehouse.catalog.commit_outcome import before_the_swap
-from lakehouse.catalog.confinement import allowed_roots, check_within
+from lakehouse.catalog.metadata_files import read_view
 from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.errors import (
     CommitConflictError,
-    CorruptMetadataError,
     InvalidInputError,
-    NoSuchFileError,
     NoSuchViewError,
-    UnsupportedFeatureError,
 )
 from lakehouse.server.access.asked_privileges import (
     of_registering,
@@ -34,7 +31,7 @@ from lakehouse.server.http_messages import (
     page,
 )
 from lakehouse.server.operations.namespace_operations import no_such_namespace
-from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.rest_operation import Operation, Served, check_metadata_file
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import (
     optional_list,
@@ -175,16 +172,8 @@ def register_view(served: Served, call: Call) -> Answer:
     """A view that exists, by its metadata file."""
     document = call.document()
     location = call.read(lambda: require_str(document, "metadata-location", "body"))
-    catalog = served.catalog
-    # before anything is read there: what is wrong with a file tells of what is in it
-    check_within(
-        "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
-    )
-    try:
-        view = catalog.views.register(call.new(), location)
-    except (NoSuchFileError, CorruptMetadataError, UnsupportedFeatureError) as error:
-        raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
-    return _answer(view)
+    check_metadata_file(served, location, read_view)
+    return _answer(served.catalog.views.register(call.new(), location))
 
 
 def named_view_is_there(served: Served, call: Call) -> Answer:
