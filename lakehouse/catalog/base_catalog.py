@@ -22,7 +22,7 @@ from lakehouse.spec.identifier import Identifier, full_uri
 from lakehouse.storage.storage_protocol import Storage
 
 
-class BaseCatalog:
+class BaseCatalog(Catalog):
     """What a catalog gets when it is opened.
 
     Args:
@@ -49,12 +49,10 @@ class BaseCatalog:
 
     @property
     def name(self) -> str:
-        """The catalog's name."""
         return self._name
 
     @property
     def warehouse(self) -> str:
-        """Location below which tables are created."""
         return self._warehouse
 
     @property
@@ -63,7 +61,6 @@ class BaseCatalog:
         return False
 
     def namespace_location(self, namespace: Namespace) -> str:
-        """The folder in which the tables of a namespace get theirs."""
         return namespace_folder(self._warehouse, namespace)
 
     def change_mark(self) -> Hashable | None:
@@ -72,7 +69,6 @@ class BaseCatalog:
 
     @property
     def commits_together(self) -> bool:
-        """Whether several tables can be committed to at once."""
         return False
 
     @property
@@ -94,7 +90,6 @@ class BaseCatalog:
 
     @property
     def takes_reports(self) -> bool:
-        """Whether anybody wants to know what was measured."""
         return False
 
     def report(self, identifier: Identifier, document: Mapping[str, Any]) -> None:
@@ -102,7 +97,6 @@ class BaseCatalog:
 
     @property
     def requests(self) -> RequestLog | None:
-        """Requests that were answered; None: there is no place for them."""
         return None
 
     def during(self, *requests: Request) -> Catalog:
@@ -119,11 +113,9 @@ class BaseCatalog:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Catalog and storage properties; may hold secrets: never print them."""
         return self._properties
 
     def storage(self, location: str) -> Storage:
-        """The storage that keeps `location`."""
         return self._storage_factory(location, self._properties)
 
 
@@ -162,27 +154,21 @@ class NamespaceCatalog(BaseCatalog, Generic[N]):
     def create_namespace(
         self, namespace: Namespace, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Create a namespace."""
         self._namespaces.create(namespace, properties or {})
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """Drop an empty namespace."""
         self._namespaces.drop(namespace)
 
     def namespace_exists(self, namespace: Namespace) -> bool:
-        """Whether the namespace exists."""
         return self._namespaces.exists(namespace)
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """Sorted namespaces directly below `parent`."""
         return self._namespaces.children(parent)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """The namespace's properties."""
         return self._namespaces.properties(namespace)
 
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
-        """Set and remove properties of a namespace; returns all of them."""
         return self._namespaces.update_properties(namespace, updates, removals)

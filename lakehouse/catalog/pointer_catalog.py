@@ -48,24 +48,19 @@ class PointerCatalog(NamespaceCatalog[N]):
 
     @property
     def views(self) -> PointerViews:
-        """The catalog's views."""
         return self._views
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
-        """Sorted identifiers of the namespace's tables."""
         names = self._pointers.names(self._namespaces.require(namespace))
         return [Identifier(tuple(namespace), name) for name in names]
 
     def table_exists(self, identifier: Identifier) -> bool:
-        """Whether `load` would find the table."""
         return self._pointers.find(identifier) is not None
 
     def load(self, identifier: Identifier) -> TableVersion:
-        """The table's newest version."""
         return self._read(identifier, self._pointers.require(identifier))
 
     def refresh(self, version: TableVersion) -> TableVersion:
-        """The table's newest version; the same object when nothing was committed since."""
         location = self._pointers.require(version.identifier)
         return (
             version
@@ -75,13 +70,11 @@ class PointerCatalog(NamespaceCatalog[N]):
 
     # nobody else is ever given it, staged or not
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:  # noqa: ARG002
-        """A folder for a new table of this name, unused by any other."""
         return own_folder(self._warehouse, identifier, self._environment)
 
     def create(
         self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
     ) -> TableVersion:
-        """Register a new table with its first metadata."""
         with before_the_swap():
             check_locations(metadata, allowed_roots(self._warehouse, self._properties))
             self._check_free(identifier, metadata)
@@ -106,11 +99,9 @@ class PointerCatalog(NamespaceCatalog[N]):
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """Swap `base` for `base` plus updates, if it is still the newest version."""
         return self.commit_all([TableCommit(identifier, base, requirements, updates)])[0]
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
-        """Commit to several tables, all or none."""
         versions: list[TableVersion] = []
         with before_the_swap():
             check_distinct(commits)
@@ -176,7 +167,6 @@ class PointerCatalog(NamespaceCatalog[N]):
             )
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
-        """Remove the table; `purge` deletes what is in its folder as well."""
         if not purge:
             if not self._pointers.remove(identifier):
                 raise self._pointers.missing(identifier)
@@ -199,7 +189,6 @@ class PointerCatalog(NamespaceCatalog[N]):
             )
 
     def unregister(self, identifier: Identifier) -> TableVersion:
-        """Forget the table and leave its files; its last version."""
         while True:
             version = self.load(identifier)
             at = version.metadata_location
@@ -207,12 +196,10 @@ class PointerCatalog(NamespaceCatalog[N]):
                 return version
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """Give a table another name."""
         self._namespaces.require(target.namespace)
         self._pointers.rename(source, target)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
-        """Adopt an existing metadata file as a table."""
         metadata_location = full_uri(metadata_location)
         metadata = read_metadata(self.storage(metadata_location), metadata_location)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))

@@ -16,7 +16,7 @@ from lakehouse.catalog.metadata_files import (
     view_bytes,
 )
 from lakehouse.catalog.pointers import NamedNamespaces, PointerMove, Pointers
-from lakehouse.catalog.view_protocol import StoredView
+from lakehouse.catalog.view_protocol import StoredView, Views
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.identifier import Identifier, full_uri
@@ -26,7 +26,7 @@ from lakehouse.storage.location import is_within, join
 from lakehouse.storage.storage_protocol import Storage
 
 
-class PointerViews:
+class PointerViews(Views):
     """The views of one catalog.
 
     Args:
@@ -49,21 +49,17 @@ class PointerViews:
         self._roots, self._environment = roots, environment
 
     def names(self, namespace: tuple[str, ...]) -> list[Identifier]:
-        """Sorted identifiers of the namespace's views."""
         names = self._pointers.names(self._namespaces.require(namespace))
         return [Identifier(tuple(namespace), name) for name in names]
 
     def exists(self, identifier: Identifier) -> bool:
-        """Whether `load` would find it."""
         return self._pointers.find(identifier) is not None
 
     def load(self, identifier: Identifier) -> StoredView:
-        """The view as it is now."""
         location = self._pointers.require(identifier)
         return StoredView(identifier, read_view(self._storage(location), location), location)
 
     def create(self, identifier: Identifier, metadata: ViewMetadata) -> StoredView:
-        """Make a new view."""
         check_locations(metadata, self._roots)
         self._namespaces.require(identifier.namespace)
         self._pointers.check_free(identifier, metadata.location)
@@ -76,7 +72,6 @@ class PointerViews:
         requirements: Sequence[AssertViewUUID],
         updates: Sequence[ViewUpdate],
     ) -> StoredView:
-        """Replace `base` by `base` plus updates, if it is still current."""
         with before_the_swap():
             new = next_view(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
@@ -87,17 +82,14 @@ class PointerViews:
         return self._write_and_swap(base.identifier, new, base)
 
     def drop(self, identifier: Identifier) -> None:
-        """Forget the view; its metadata files stay."""
         if not self._pointers.remove(identifier):
             raise self._pointers.missing(identifier)
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """Give a view another name."""
         self._namespaces.require(target.namespace)
         self._pointers.rename(source, target)
 
     def register(self, identifier: Identifier, metadata_location: str) -> StoredView:
-        """Take an existing metadata file for a view."""
         metadata_location = full_uri(metadata_location)
         metadata = read_view(self._storage(metadata_location), metadata_location)
         check_locations(metadata, self._roots)

@@ -27,6 +27,7 @@ from lakehouse.storage.storage_protocol import (
     WHOLE_BYTES_MAX,
     DeleteReport,
     FileInfo,
+    Storage,
     WriteOnlyStream,
 )
 
@@ -99,29 +100,24 @@ class Disk(Protocol):
         """
 
 
-class PosixDisk:
+class PosixDisk(Disk):
     """POSIX file calls of the operating system."""
 
     def create(self, path: str) -> int:
-        """Open a new file for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, handle: int, data: bytes | bytearray | memoryview) -> None:
-        """Write all of `data`."""
         view = memoryview(data).cast("B")
         while view:
             view = view[os.write(handle, view) :]
 
     def fsync(self, handle: int) -> None:
-        """Make the file's content durable."""
         os.fsync(handle)
 
     def close(self, handle: int) -> None:
-        """Close the handle."""
         os.close(handle)
 
     def fsync_folder(self, path: str) -> None:
-        """Make the names in a folder durable."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -129,27 +125,21 @@ class PosixDisk:
             os.close(handle)
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name; fails when `target` exists."""
         os.link(source, target)
 
     def replace(self, source: str, target: str) -> None:
-        """Rename atomically over `target`."""
         Path(source).replace(target)
 
     def unlink(self, path: str) -> None:
-        """Remove a name."""
         Path(path).unlink()
 
     def mkdir(self, path: str) -> None:
-        """Create one folder."""
         Path(path).mkdir()
 
     def rmdir(self, path: str) -> None:
-        """Remove one empty folder."""
         Path(path).rmdir()
 
     def stat(self, path: str) -> Stat:
-        """Facts about a file or folder, links followed."""
         status = os.lstat(path)
         is_link = stat_bits.S_ISLNK(status.st_mode)
         if is_link:
@@ -164,7 +154,6 @@ class PosixDisk:
         )
 
     def names(self, path: str) -> list[tuple[str, bool]]:
-        """(name, is a folder) of everything in a folder."""
         with os.scandir(path) as entries:
             return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
@@ -224,7 +213,7 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """Storage on a POSIX file system.
 
     Args:
@@ -248,7 +237,6 @@ class LocalStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._properties
 
     @property
@@ -257,7 +245,6 @@ class LocalStorage:
         return self._native
 
     def read(self, location: str) -> bytes:
-        """The whole file."""
         return self.read_range(location, 0, None)
 
     def read_range(self, location: str, offset: int, length: int | None) -> bytes:
@@ -274,7 +261,6 @@ class LocalStorage:
             _fail("read", location, error)
 
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:
-        """Create or replace a file."""
         with self.open_output(location, durable=durable) as stream:
             stream.write(data)
 
@@ -296,7 +282,6 @@ class LocalStorage:
             _all_of(syncs, at_once=self._native)
 
     def create(self, location: str, data: bytes) -> None:
-        """Write a new file, atomically; fails when another one is there."""
         path = local_path(location)
         temporary = self._write_temporary(path, location, data)
         try:
@@ -309,7 +294,6 @@ class LocalStorage:
             _fail("make durable", location, error)
 
     def make_name_durable(self, location: str) -> None:
-        """Make the name of a file durable."""
         try:
             self._disk.fsync_folder(_folder(local_path(location)))
         except OSError as error:
@@ -317,7 +301,6 @@ class LocalStorage:
                 _fail("make durable", location, error)
 
     def open_output(self, location: str, *, durable: bool = True) -> LocalOutput:
-        """A stream to a new file."""
         path = local_path(location)
         try:
             self._make_folders(_folder(path))
@@ -328,7 +311,6 @@ class LocalStorage:
             _fail("create", location, error)
 
     def exists(self, location: str) -> bool:
-        """Whether a file (not a folder) is there."""
         try:
             return not self._disk.stat(local_path(location)).is_folder
         except _ABSENT:
@@ -337,7 +319,6 @@ class LocalStorage:
             _fail("look at", location, error)
 
     def size(self, location: str) -> int:
-        """Bytes of the file."""
         try:
             return self._disk.stat(local_path(location)).size
         except _ABSENT as error:
@@ -346,7 +327,6 @@ class LocalStorage:
             _fail("look at", location, error)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """All files below the folder `prefix`."""
         spelled, root = prefix.rstrip("/"), local_path(prefix).rstrip("/")
         folders = [""]
         while folders:
@@ -368,7 +348,6 @@ class LocalStorage:
                     )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """Sorted names of the folders directly below `prefix`."""
         return sorted(
             name for name, is_folder in self._names(local_path(prefix), prefix) if is_folder
         )
@@ -401,7 +380,6 @@ class LocalStorage:
             self._disk.rmdir(root)
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """A pyarrow file system, and the location's path on it."""
         if self._native:
             path = local_path(location)
             with contextlib.suppress(OSError):
@@ -577,11 +555,9 @@ class LocalOutput(WriteOnlyStream):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` or `abort` was called."""
         return self._handle is None
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """Append bytes; returns how many."""
         view = memoryview(data).cast("B")
         if len(self._buffer) + len(view) > _BUFFER_BYTES:
             self.flush()
@@ -593,11 +569,9 @@ class LocalOutput(WriteOnlyStream):
         return len(view)
 
     def tell(self) -> int:
-        """Bytes written so far."""
         return self._written
 
     def flush(self) -> None:
-        """Hand buffered bytes on; promises no durability."""
         if self._buffer:
             data, self._buffer = self._buffer, bytearray()
             self._write(data)

@@ -14,13 +14,13 @@ import pyarrow.fs as pafs
 from lakehouse.errors import FileAlreadyExistsError, InvalidLocationError, NoSuchFileError
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import MEMORY_SCHEME, canonical, parse
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, WriteOnlyStream
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, Storage, WriteOnlyStream
 
 _SHARED: dict[str, tuple[bytes, int]] = {}
 _SHARED_LOCK = RLock()
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """Files in the memory of this process, for tests and examples.
 
     Args:
@@ -44,30 +44,24 @@ class MemoryStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._properties
 
     def read(self, location: str) -> bytes:
-        """The whole file."""
         return self._find(location)[0]
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """Bytes [offset, offset+length), fewer only at the end of the file."""
         return self._find(location)[0][offset : offset + length]
 
     # Memory is never durable.
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
-        """Create or replace a file."""
         with self._lock:
             self._files[_key(location)] = (bytes(data), self._now_ms())
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
-        """Write new files under names that nobody refers to yet."""
         for location, data in files.items():
             self.write(location, data)
 
     def create(self, location: str, data: bytes) -> None:
-        """Write a new file, atomically; fails when another one is there."""
         with self._lock:
             if _key(location) in self._files:
                 raise FileAlreadyExistsError(f"A file exists at {location}.", location=location)
@@ -77,20 +71,16 @@ class MemoryStorage:
         """Make the name of a file durable. Nothing is durable."""
 
     def open_output(self, location: str) -> BufferedOutput:
-        """A stream to a new file."""
         _key(location)
         return BufferedOutput(lambda data: self.write(location, data))
 
     def exists(self, location: str) -> bool:
-        """Whether a file (not a folder) is there."""
         return _key(location) in self._files
 
     def size(self, location: str) -> int:
-        """Bytes of the file."""
         return len(self._find(location)[0])
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """All files below the folder `prefix`."""
         root, spelled = _key(prefix).rstrip("/") + "/", prefix.rstrip("/") + "/"
         with self._lock:
             files = [
@@ -103,14 +93,12 @@ class MemoryStorage:
         )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """Sorted names of the folders directly below `prefix`."""
         root = _key(prefix).rstrip("/") + "/"
         with self._lock:
             below = [key[len(root) :] for key in self._files if key.startswith(root)]
         return sorted({key.partition("/")[0] for key in below if "/" in key})
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """Delete in order as far as possible; failures are in the report."""
         deleted: list[str] = []
         missing: list[str] = []
         with self._lock:
@@ -121,7 +109,6 @@ class MemoryStorage:
         return DeleteReport(tuple(deleted), tuple(missing))
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """A pyarrow file system, and the location's path on it."""
         return pafs.PyFileSystem(StorageHandler(self)), location
 
     def _find(self, location: str) -> tuple[bytes, int]:
@@ -141,17 +128,14 @@ class BufferedOutput(WriteOnlyStream):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` or `abort` was called."""
         return self._closed
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """Append bytes; returns how many."""
         view = memoryview(data).cast("B")
         self._buffer += view
         return len(view)
 
     def tell(self) -> int:
-        """Bytes written so far."""
         return len(self._buffer)
 
     def flush(self) -> None:

@@ -61,6 +61,7 @@ from lakehouse.storage.storage_protocol import (
     WHOLE_BYTES_MAX,
     DeleteReport,
     FileInfo,
+    Storage,
     WriteOnlyStream,
 )
 
@@ -89,7 +90,7 @@ _DELETE_BATCH = 1000
 _CONCURRENT_WRITES = 16
 
 
-class ObjectStorage:
+class ObjectStorage(Storage):
     """Storage on object stores; one client per bucket, made when first used.
 
     Args:
@@ -116,16 +117,13 @@ class ObjectStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._properties
 
     def read(self, location: str) -> bytes:
-        """The whole file."""
         store, key = self._locate(location)
         return self._patiently("read", location, lambda: _whole(obstore.get(store, key), location))
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """Bytes [offset, offset+length), fewer only at the end of the file."""
         store, key = self._locate(location)
         if length <= 0:
             return b""
@@ -137,7 +135,6 @@ class ObjectStorage:
 
     # A PUT is durable.
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
-        """Create or replace a file."""
         store, key = self._locate(location)
         self._patiently("write", location, lambda: obstore.put(store, key, data, mode="overwrite"))
 
@@ -202,7 +199,6 @@ class ObjectStorage:
         return ObjectOutput(location, obstore.open_writer(store, key))
 
     def exists(self, location: str) -> bool:
-        """Whether a file (not a folder) is there."""
         try:
             self.size(location)
         except NoSuchFileError:
@@ -210,7 +206,6 @@ class ObjectStorage:
         return True
 
     def size(self, location: str) -> int:
-        """Bytes of the file."""
         store, key = self._locate(location)
 
         def head() -> int:
@@ -223,7 +218,6 @@ class ObjectStorage:
         return self._patiently("look at", location, head)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """All files below the folder `prefix`."""
         store, key = self._locate(prefix, repeats=True)
         root, spelled = key.rstrip("/"), prefix.rstrip("/")
         try:
@@ -240,7 +234,6 @@ class ObjectStorage:
             _fail("list", prefix, error)
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """Sorted names of the folders directly below `prefix`."""
         store, key = self._locate(prefix)
         root = key.rstrip("/")
         listing = self._patiently(
@@ -389,11 +382,9 @@ class ObjectOutput(WriteOnlyStream):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` or `abort` was called."""
         return self._writer is None
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """Append bytes; returns how many."""
         if self._writer is None:
             raise StorageError(f"The file {self._location} is closed.", location=self._location)
         try:
@@ -405,7 +396,6 @@ class ObjectOutput(WriteOnlyStream):
         return len(data)
 
     def tell(self) -> int:
-        """Bytes written so far."""
         return self._written
 
     def flush(self) -> None:

@@ -7,7 +7,6 @@ Iceberg engine.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -163,7 +162,7 @@ def path_on_disk(storage: Storage, location: str) -> str | None:
     return path if isinstance(filesystem, pafs.LocalFileSystem) else None
 
 
-class WriteOnlyStream(ABC):
+class WriteOnlyStream(OutputStream):
     """An OutputStream that publishes its file when a block ends well, and forgets it otherwise."""
 
     def writable(self) -> bool:
@@ -177,14 +176,6 @@ class WriteOnlyStream(ABC):
     def seekable(self) -> bool:
         """False: pyarrow asks."""
         return False
-
-    @abstractmethod
-    def close(self) -> None:
-        """Publish the file durably."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Forget the file; harmless after `close`."""
 
     def __enter__(self) -> Self:
         return self

@@ -129,12 +129,10 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
 
     @property
     def uri(self) -> str:
-        """Where the catalog lives, without secrets."""
         return self._warehouse
 
     @property
     def requests(self) -> RequestFiles:
-        """Requests that were carried out."""
         return RequestFiles(self._store, self._warehouse, self._versions.fate)
 
     def during(self, *requests: Request) -> FilesystemCatalog:
@@ -174,18 +172,15 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         return self._run.towards(reached, is_to_do=is_to_do)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
-        """Sorted identifiers of the namespace's tables."""
         folder = self._namespaces.require(namespace)
         names = self._store.list_folders(folder)
         return [Identifier(namespace, name) for name in names if self._is_table(join(folder, name))]
 
     def table_exists(self, identifier: Identifier) -> bool:
-        """Whether `load` would find the table."""
         return self._is_table(self._folder(identifier))
 
     @property
     def views(self) -> FilesystemViews:
-        """The catalog's views."""
         return FilesystemViews(
             self._versions,
             self._store,
@@ -196,7 +191,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         )
 
     def load(self, identifier: Identifier) -> TableVersion:
-        """The table's newest version."""
         folder = self._folder(identifier)
         newest = self._versions.read_newest(folder, self._store.read)
         if newest is None or kind_of(newest[2]) is not VersionKind.TABLE:
@@ -217,7 +211,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         return version if self._versions.at(folder, number + 1) is None else self.load(identifier)
 
     def refresh(self, version: TableVersion) -> TableVersion:
-        """The table's newest version; the same object when nothing was committed since."""
         if transaction_of(version.metadata) is not None:
             return self.load(version.identifier)  # it may be another one without a new version
         following = require_number(version.metadata_location) + 1
@@ -227,7 +220,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         return self.load(version.identifier)
 
     def namespace_location(self, namespace: Namespace) -> str:
-        """The folder of the namespace's name."""
         return self._namespaces.folder(namespace)
 
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
@@ -244,7 +236,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
     def create(
         self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
     ) -> TableVersion:
-        """Register a new table with its first metadata."""
         with before_the_swap():
             self._check_place(identifier, metadata, staged=staged)
         return self._create(identifier, metadata)
@@ -278,7 +269,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """Swap `base` for `base` plus updates, if it is still the newest version."""
         with before_the_swap():
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
@@ -386,7 +376,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         return TableVersion(identifier, new, location)
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
-        """Wait for this writer's turn on the table, for a bounded time."""
         return (
             machine_turn(canonical(self._folder(identifier)))
             if self._takes_turns
@@ -404,7 +393,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             self._purge(identifier, version, self._versions.chain(self._folder(identifier), number))
 
     def unregister(self, identifier: Identifier) -> TableVersion:
-        """Forget the table and leave its files; its last version."""
         return self._end(identifier, purge=False)
 
     def _end(self, identifier: Identifier, *, purge: bool) -> TableVersion:

@@ -19,7 +19,7 @@ from lakehouse.catalog.filesystem.version_files import (
 )
 from lakehouse.catalog.folders import in_own_folder_below, plain_folder
 from lakehouse.catalog.metadata_files import next_view, read_view
-from lakehouse.catalog.view_protocol import StoredView
+from lakehouse.catalog.view_protocol import StoredView, Views
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
@@ -37,7 +37,7 @@ from lakehouse.storage.location import canonical
 from lakehouse.storage.storage_protocol import Storage
 
 
-class FilesystemViews:
+class FilesystemViews(Views):
     """The views of a warehouse.
 
     Args:
@@ -62,17 +62,14 @@ class FilesystemViews:
         self._warehouse, self._roots, self._environment = warehouse, roots, environment
 
     def names(self, namespace: tuple[str, ...]) -> list[Identifier]:
-        """Sorted identifiers of the namespace's views."""
         folder = self._namespaces.require(namespace)
         views = (Identifier(namespace, name) for name in self._store.list_folders(folder))
         return [view for view in views if self.exists(view)]
 
     def exists(self, identifier: Identifier) -> bool:
-        """Whether `load` would find it."""
         return self._versions.newest_and_kind(self._folder(identifier))[1] is VersionKind.VIEW
 
     def load(self, identifier: Identifier) -> StoredView:
-        """The view as it is now."""
         newest = self._versions.read_newest(self._folder(identifier), self._store.read)
         if newest is None or kind_of(newest[2]) is not VersionKind.VIEW:
             raise NoSuchViewError(
@@ -83,7 +80,6 @@ class FilesystemViews:
         return StoredView(identifier, parse_view(data, location), location)
 
     def create(self, identifier: Identifier, metadata: ViewMetadata) -> StoredView:
-        """Make a new view."""
         folder = self._folder(identifier)
         if canonical(metadata.location) != canonical(folder) and not in_own_folder_below(
             metadata.location, folder
@@ -101,7 +97,6 @@ class FilesystemViews:
         requirements: Sequence[AssertViewUUID],
         updates: Sequence[ViewUpdate],
     ) -> StoredView:
-        """Replace `base` by `base` plus updates, if it is still current."""
         with before_the_swap():
             new = next_view(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
@@ -111,7 +106,6 @@ class FilesystemViews:
         return self._swap(base.identifier, require_number(base.metadata_location) + 1, new)
 
     def drop(self, identifier: Identifier) -> None:
-        """Forget the view; its metadata files stay."""
         folder = self._folder(identifier)
         while True:
             number = require_number(self.load(identifier).metadata_location) + 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import orjson
 
+from lakehouse.catalog.base_catalog import Namespaces
 from lakehouse.catalog.catalog_protocol import Namespace
 from lakehouse.catalog.folders import in_own_folder_below, plain_folder
 from lakehouse.errors import (
@@ -24,7 +25,7 @@ from lakehouse.storage.storage_protocol import Storage
 MARKER = ".namespace.json"
 
 
-class FolderNamespaces:
+class FolderNamespaces(Namespaces):
     """Namespaces of a filesystem catalog.
 
     A folder is a namespace when it has the marker file, or (as other engines leave it) holds a live
@@ -101,7 +102,6 @@ class FolderNamespaces:
             self._storage.remove_folders(folder)
 
     def children(self, parent: Namespace) -> list[Namespace]:
-        """Sorted namespaces directly below."""
         folder = self.require(parent)
         return [
             (*parent, name)
@@ -110,7 +110,6 @@ class FolderNamespaces:
         ]
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """All properties of the namespace."""
         marker = join(self.require(namespace), MARKER)
         try:
             content = orjson.loads(self._storage.read(marker))

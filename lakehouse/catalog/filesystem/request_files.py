@@ -21,7 +21,7 @@ from enum import Enum
 
 import orjson
 
-from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request
+from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request, RequestLog
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.errors import (
     CommitStateUnknownError,
@@ -87,7 +87,7 @@ class _Entry:
             raise CorruptMetadataError(f"{location} is no entry of a request: {error}") from error
 
 
-class RequestFiles:
+class RequestFiles(RequestLog):
     """The requests of one warehouse.
 
     Args:
@@ -109,7 +109,6 @@ class RequestFiles:
         return self.answered(key, self.entries(key, []))
 
     def begun(self, keys: Sequence[str]) -> Collection[str]:
-        """Those of these keys of which anything is noted."""
         return {key for key in keys if self._storage.exists(self._location(key, 1))}
 
     def refuse(self, request: Request, status: int, answer: str) -> None:
@@ -124,7 +123,6 @@ class RequestFiles:
                 return
 
     def forget(self, before_ms: int) -> int:
-        """Forget the requests from before a time; how many those were."""
         newest: dict[str, int] = {}
         files: dict[str, list[str]] = {}
         for info in self._storage.list(self._folder):

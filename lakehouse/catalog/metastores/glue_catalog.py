@@ -17,6 +17,7 @@ from lakehouse.catalog.metastores.glue_client import GlueClient
 from lakehouse.catalog.metastores.metastore import hive_type
 from lakehouse.catalog.metastores.metastore_catalog import (
     Database,
+    Databases,
     MetastoreCatalog,
     Missing,
     NotAllowed,
@@ -41,7 +42,7 @@ from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 
 
-class GlueDatabases:
+class GlueDatabases(Databases):
     """Databases of Glue."""
 
     keeper = "Glue"
@@ -52,11 +53,9 @@ class GlueDatabases:
         self._client, self.uri = client, client.uri
 
     def names(self) -> list[str]:
-        """All of them."""
         return [held["Name"] for held in self._client.all("get_databases", "DatabaseList")]
 
     def find(self, name: str) -> Database | None:
-        """One; None where there is none."""
         try:
             held = self._client.ask("get_database", Name=name)["Database"]
         except Missing:
@@ -65,11 +64,9 @@ class GlueDatabases:
         return Database(held["Name"], *fields)
 
     def create(self, database: Database) -> None:
-        """Make one. Raises Taken."""
         self._client.call("create_database", DatabaseInput=_as_input(database))
 
     def replace(self, old: Database, new: Database) -> None:
-        """Put it in place of the one of its name; of several who do, the last wins."""
         self._client.ask("update_database", Name=old.name, DatabaseInput=_as_input(new))
 
     def drop(self, name: str) -> None:

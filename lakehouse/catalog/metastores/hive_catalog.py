@@ -20,7 +20,12 @@ from lakehouse.catalog.metadata_files import Described
 from lakehouse.catalog.metastores.hive_locks import HeldLock, HiveLocks
 from lakehouse.catalog.metastores.hive_tables import hive_table
 from lakehouse.catalog.metastores.metastore import Metastore
-from lakehouse.catalog.metastores.metastore_catalog import Database, MetastoreCatalog, Missing
+from lakehouse.catalog.metastores.metastore_catalog import (
+    Database,
+    Databases,
+    MetastoreCatalog,
+    Missing,
+)
 from lakehouse.catalog.metastores.metastore_pointers import LOCATION, KeptTable, MetastorePointers
 from lakehouse.catalog.pointers import TABLE, VIEW, Kind, PointerMove
 from lakehouse.environment import Environment
@@ -32,7 +37,7 @@ from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 
 
-class HiveDatabases:
+class HiveDatabases(Databases):
     """Databases of a Hive Metastore."""
 
     keeper = "a Hive Metastore"
@@ -43,12 +48,10 @@ class HiveDatabases:
         self._metastore, self.uri = metastore, metastore.uri
 
     def names(self) -> list[str]:
-        """All of them."""
         names: list[str] = self._metastore.ask(lambda client: client.get_all_databases())
         return names
 
     def find(self, name: str) -> Database | None:
-        """One; None where there is none."""
         try:
             held = self._held(name)
         except Missing:
@@ -56,7 +59,6 @@ class HiveDatabases:
         return Database(held.name, held.locationUri, held.description, held.parameters or {})
 
     def create(self, database: Database) -> None:
-        """Make one. Raises Taken, Unnameable."""
         held = HiveDatabase(
             name=database.name, ownerName=getpass.getuser(), ownerType=PrincipalType.USER
         )
@@ -64,7 +66,6 @@ class HiveDatabases:
         self._metastore.call(lambda client: client.create_database(held))
 
     def replace(self, old: Database, new: Database) -> None:
-        """Put it in place of the one of its name; of several who do, the last wins."""
         for field in ("location", "comment"):
             if getattr(old, field) and not getattr(new, field):
                 raise UnsupportedFeatureError(
@@ -75,7 +76,6 @@ class HiveDatabases:
         self._metastore.ask(lambda client: client.alter_database(new.name, held))
 
     def drop(self, name: str) -> None:
-        """Forget an empty one. Raises Missing, NotAllowed."""
         self._metastore.call(lambda client: client.drop_database(name, False, False))
 
     def default_location(self, name: str) -> str:
@@ -244,5 +244,4 @@ class HiveCatalog(MetastoreCatalog):
         self._keep_in(databases, HivePointers(*parts), HivePointers(*parts, VIEW))
 
     def close(self) -> None:
-        """Close the connections; the catalog opens new ones when used again."""
         self._metastore.close()

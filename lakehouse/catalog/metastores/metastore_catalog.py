@@ -15,7 +15,7 @@ from lakehouse.catalog.folders import namespace_folder, own_folder_in
 from lakehouse.catalog.machine_turns import machine_turn
 from lakehouse.catalog.pointer_catalog import PointerCatalog
 from lakehouse.catalog.pointer_views import PointerViews
-from lakehouse.catalog.pointers import Pointers
+from lakehouse.catalog.pointers import NamedNamespaces, Pointers
 from lakehouse.errors import (
     InvalidIdentifierError,
     NamespaceAlreadyExistsError,
@@ -116,7 +116,7 @@ class Databases(Protocol):
         """Where one would lie of which nobody says where."""
 
 
-class MetastoreNamespaces:
+class MetastoreNamespaces(NamedNamespaces):
     """Namespaces of a catalog in a metastore.
 
     Args:
@@ -128,7 +128,6 @@ class MetastoreNamespaces:
         self._databases, self._warehouse = databases, warehouse
 
     def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
-        """Create one."""
         name = kept_name(namespace, self._databases)
         place = namespace_folder(self._warehouse, namespace) if self._warehouse else None
         try:
@@ -153,7 +152,6 @@ class MetastoreNamespaces:
             raise self._missing(name) from error
 
     def exists(self, namespace: Namespace) -> bool:
-        """Whether it is there."""
         return self._find(namespace) is not None
 
     def children(self, parent: Namespace) -> list[Namespace]:
@@ -240,7 +238,6 @@ class MetastoreCatalog(PointerCatalog[MetastoreNamespaces]):
 
     @property
     def uri(self) -> str:
-        """Where the catalog lives."""
         return self._databases.uri
 
     def namespace_location(self, namespace: Namespace) -> str:
@@ -249,7 +246,6 @@ class MetastoreCatalog(PointerCatalog[MetastoreNamespaces]):
 
     # nobody else is ever given it, staged or not
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:  # noqa: ARG002
-        """A folder for a new table of this name, unused by any other."""
         folder = self.namespace_location(identifier.namespace)
         return own_folder_in(folder, identifier.name, self._environment)
 

@@ -25,7 +25,17 @@ from lakehouse.catalog.metastores.metastore_catalog import (
     Unnameable,
     kept_name,
 )
-from lakehouse.catalog.pointers import TABLE, VIEW, Kind, PointerMove, lost, missing, taken, unclear
+from lakehouse.catalog.pointers import (
+    TABLE,
+    VIEW,
+    Kind,
+    PointerMove,
+    Pointers,
+    lost,
+    missing,
+    taken,
+    unclear,
+)
 from lakehouse.errors import (
     InvalidIdentifierError,
     LakehouseError,
@@ -62,7 +72,7 @@ class KeptTable:
         return kept.lower() == TYPES[kind.iceberg_type] and LOCATION in self.parameters
 
 
-class MetastorePointers(ABC):
+class MetastorePointers(Pointers, ABC):
     """Metadata locations of the tables, or of the views, of a metastore.
 
     Args:
@@ -119,23 +129,19 @@ class MetastorePointers(ABC):
         return ""
 
     def names(self, namespace: str) -> list[str]:
-        """The names in a namespace, sorted."""
         return sorted(one.name for one in self._all_kept(namespace) if one.is_of(self._kind))
 
     def find(self, identifier: Identifier) -> str | None:
-        """The metadata file; None where there is none."""
         present = self._present(identifier)
         return None if present is None else present.parameters[LOCATION]
 
     def require(self, identifier: Identifier) -> str:
-        """The metadata file. Raises NoSuchTableError or NoSuchViewError."""
         location = self.find(identifier)
         if location is None:
             raise self.missing(identifier)
         return location
 
     def missing(self, identifier: Identifier) -> LakehouseError:
-        """The error where there is none of this name."""
         return missing(self._kind, identifier, self._databases.uri)
 
     def check_free(self, identifier: Identifier, folder: str) -> None:
@@ -149,13 +155,11 @@ class MetastorePointers(ABC):
         check_no_overlap(folder, self._folders(identifier.namespace[:1] if is_own else None))
 
     def check_folders(self, identifier: Identifier, folders: Iterable[str]) -> None:
-        """Raise InvalidLocationError where a folder is that of another table or view."""
         others = [place for place in self._folders() if place[0] != str(identifier)]
         for folder in folders:
             check_no_overlap(folder, others)
 
     def other_folders(self, besides: str) -> list[tuple[str, str]]:
-        """(name, folder) of every table and view but the one whose metadata file is `besides`."""
         return list(self._folders(besides=besides))
 
     def swap(self, moves: Sequence[PointerMove]) -> None:
@@ -194,7 +198,6 @@ class MetastorePointers(ABC):
         return True
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """Give it another name."""
         kept_name((target.name,), self._databases)
         present = self._present(source)
         if present is None:

@@ -143,12 +143,10 @@ class RestCatalog(BaseCatalog):
 
     @property
     def uri(self) -> str:
-        """Where the catalog lives, without secrets."""
         return self._uri
 
     @property
     def views(self) -> RestViews:
-        """The views that the server keeps."""
         return RestViews(self._session, self._roots, self._environment)
 
     @property
@@ -186,7 +184,6 @@ class RestCatalog(BaseCatalog):
 
     @property
     def takes_reports(self) -> bool:
-        """Whether the server wants to know what was measured."""
         return self._reports.are_wanted
 
     def report(self, identifier: Identifier, document: Mapping[str, Any]) -> None:
@@ -208,18 +205,15 @@ class RestCatalog(BaseCatalog):
         self._create_namespace(parts, properties or {})
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """Drop an empty namespace."""
         path = self._session.path(parse_namespace(namespace))
         self._session.answer("DELETE", path, dotted(namespace), NAMESPACE, keyed=True)
 
     def namespace_exists(self, namespace: Namespace) -> bool:
-        """Whether the namespace exists."""
         path = self._session.path(parse_namespace(namespace))
         endpoint = "/namespaces/{namespace}"
         return self._session.exists(path, endpoint, dotted(namespace), NAMESPACE)
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """Sorted namespaces directly below `parent`."""
         query = {"parent": self._session.config.joined(parent)} if parent else {}
         namespaces = self._session.pages(
             "namespaces", "namespaces", dotted(parent) or self._name, NAMESPACE, query
@@ -227,7 +221,6 @@ class RestCatalog(BaseCatalog):
         return sorted(tuple(require_list(listed, "namespaces")) for listed in namespaces)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """The namespace's properties."""
         path = self._session.path(parse_namespace(namespace))
         answer = self._session.answer("GET", path, dotted(namespace), NAMESPACE)
         return string_map(answer.get("properties") or {}, "properties")
@@ -235,18 +228,15 @@ class RestCatalog(BaseCatalog):
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
-        """Set and remove properties of a namespace; returns all of them."""
         path = self._session.path(parse_namespace(namespace), "properties")
         body = {"removals": sorted(set(removals)), "updates": dict(updates)}
         self._session.answer("POST", path, dotted(namespace), NAMESPACE, body, keyed=True)
         return self.namespace_properties(namespace)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
-        """Sorted identifiers of the namespace's tables."""
         return self._session.identifiers(parse_namespace(namespace), "tables")
 
     def table_exists(self, identifier: Identifier) -> bool:
-        """Whether `load` would find the table."""
         endpoint = "/namespaces/{namespace}/tables/{table}"
         return self._session.exists(
             _path(self._session, identifier), endpoint, str(identifier), TABLE
@@ -257,7 +247,6 @@ class RestCatalog(BaseCatalog):
         return self._tables.load(identifier)
 
     def refresh(self, version: TableVersion) -> TableVersion:
-        """The table's newest version; the same object when nothing was committed since."""
         newest = self.load(version.identifier)
         return version if newest.metadata_location == version.metadata_location else newest
 
@@ -314,7 +303,6 @@ class RestCatalog(BaseCatalog):
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """Swap `base` for `base` plus updates, if it is still the newest version."""
         with before_the_swap():
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
@@ -362,7 +350,6 @@ class RestCatalog(BaseCatalog):
 
     # The server decides alone.
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Wait for this writer's turn on the table, for a bounded time."""
         return nullcontext()
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
@@ -373,7 +360,6 @@ class RestCatalog(BaseCatalog):
         self._session.answer("DELETE", path, str(identifier), TABLE, query=query, keyed=True)
 
     def unregister(self, identifier: Identifier) -> TableVersion:
-        """Forget the table and leave its files; its last version."""
         self._tables.forget(identifier)
         path = f"{_path(self._session, identifier)}/unregister"
         answer = self._session.answer("POST", path, str(identifier), TABLE, keyed=True)
@@ -383,13 +369,11 @@ class RestCatalog(BaseCatalog):
         )
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """Give a table another name."""
         self._tables.forget(source)
         body = {"source": _named(source), "destination": _named(target)}
         self._session.answer("POST", "tables/rename", str(source), TABLE, body, keyed=True)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
-        """Adopt an existing metadata file as a table."""
         body = {"name": identifier.name, "metadata-location": metadata_location}
         path = self._session.path(identifier.namespace, "register")
         answer = self._session.send("POST", path, body, headers=self._tables.headers(), keyed=True)

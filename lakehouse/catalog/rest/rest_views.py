@@ -9,7 +9,7 @@ from lakehouse.catalog.catalog_protocol import CHOSEN_BY_CATALOG
 from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
 from lakehouse.catalog.confinement import check_locations
 from lakehouse.catalog.metadata_files import next_view
-from lakehouse.catalog.view_protocol import StoredView
+from lakehouse.catalog.view_protocol import StoredView, Views
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
@@ -31,7 +31,7 @@ from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate
 _ENDPOINT = "GET /namespaces/{namespace}/views"
 
 
-class RestViews:
+class RestViews(Views):
     """The views that a server keeps.
 
     Args:
@@ -52,14 +52,12 @@ class RestViews:
         return self._session.identifiers(parse_namespace(namespace), "views")
 
     def exists(self, identifier: Identifier) -> bool:
-        """Whether `load` would find it."""
         if not self._serves_views:
             return False
         endpoint = "/namespaces/{namespace}/views/{view}"
         return self._session.exists(self._one(identifier), endpoint, str(identifier), VIEW)
 
     def load(self, identifier: Identifier) -> StoredView:
-        """The view as it is now."""
         if not self._serves_views:
             raise NoSuchViewError(f"{self._session.uri} serves no views.", view=str(identifier))
         return _stored(identifier, self._ask("GET", self._one(identifier), str(identifier)))
@@ -116,12 +114,10 @@ class RestViews:
         return _stored(name, answer)
 
     def drop(self, identifier: Identifier) -> None:
-        """Forget the view; its metadata files stay."""
         self._require_views()
         self._ask("DELETE", self._one(identifier), str(identifier), keyed=True)
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """Give a view another name."""
         self._require_views()
         names = {"source": source, "destination": target}
         body = {
@@ -131,7 +127,6 @@ class RestViews:
         self._ask("POST", "views/rename", str(source), body, keyed=True)
 
     def register(self, identifier: Identifier, metadata_location: str) -> StoredView:
-        """Take an existing metadata file for a view."""
         self._require_views()
         path = self._session.path(identifier.namespace, "register-view")
         body = {"name": identifier.name, "metadata-location": metadata_location}

@@ -75,7 +75,6 @@ class SqlCatalog(PointerCatalog[SqlNamespaces]):
 
     @property
     def uri(self) -> str:
-        """Where the catalog lives, without secrets."""
         return self._database.display_uri
 
     def change_mark(self) -> Hashable | None:
@@ -88,7 +87,6 @@ class SqlCatalog(PointerCatalog[SqlNamespaces]):
 
     @property
     def requests(self) -> SqlRequests:
-        """Requests that were carried out."""
         return self._requests
 
     def during(self, *requests: Request) -> SqlCatalog:
@@ -98,9 +96,7 @@ class SqlCatalog(PointerCatalog[SqlNamespaces]):
         return same
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
-        """Wait for this writer's turn on the table, for a bounded time."""
         return self._database.turn(f"{self._name}.{identifier}")
 
     def close(self) -> None:
-        """Close the database connections; the catalog opens new ones when used again."""
         self._database.close()

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog.catalog_protocol import Namespace
+from lakehouse.catalog.pointers import NamedNamespaces
 from lakehouse.catalog.sql.sql_database import NAME_MAX, VALUE_MAX, Database
 from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.errors import (
@@ -23,7 +24,7 @@ from lakehouse.spec.identifier import dotted, parse_namespace, split_name
 _EXISTS = {"exists": "true"}
 
 
-class SqlNamespaces:
+class SqlNamespaces(NamedNamespaces):
     """Namespaces of one catalog in a database.
 
     Args:
@@ -86,7 +87,6 @@ class SqlNamespaces:
             return self._is_there(connection, stored_name(namespace))
 
     def children(self, parent: Namespace) -> list[Namespace]:
-        """Sorted namespaces directly below."""
         if parent:
             self.require(parent)
         with self._database.read() as connection:
@@ -102,7 +102,6 @@ class SqlNamespaces:
         )
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """All properties of the namespace."""
         name = self.require(namespace)
         with self._database.read() as connection:
             return self._load(connection, name)

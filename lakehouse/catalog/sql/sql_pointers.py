@@ -18,7 +18,17 @@ from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.folders import folder_name
 from lakehouse.catalog.metadata_files import Described, metadata_folder, read_metadata, read_view
-from lakehouse.catalog.pointers import TABLE, VIEW, Kind, PointerMove, lost, missing, taken, unclear
+from lakehouse.catalog.pointers import (
+    TABLE,
+    VIEW,
+    Kind,
+    PointerMove,
+    Pointers,
+    lost,
+    missing,
+    taken,
+    unclear,
+)
 from lakehouse.catalog.sql.sql_database import VALUE_MAX, Attempted, Database
 from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.errors import (
@@ -37,7 +47,7 @@ log = logging.getLogger(__name__)
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
 
 
-class SqlPointers:
+class SqlPointers(Pointers):
     """Metadata locations of the tables, or of the views, of one catalog in a database.
 
     Args:
@@ -62,7 +72,6 @@ class SqlPointers:
         self._tables, self._requests, self._kind = tables, requests, kind
 
     def names(self, namespace: str) -> list[str]:
-        """The names in a namespace, sorted."""
         with self._database.read() as connection:
             rows = self._database.rows(
                 connection,
@@ -74,22 +83,16 @@ class SqlPointers:
         return sorted(row[0] for row in rows)
 
     def find(self, identifier: Identifier) -> str | None:
-        """The metadata file; None where there is none."""
         row = self._database.first_row(self._finding(None), **self._key(identifier))
         return None if row is None else row[0]
 
     def require(self, identifier: Identifier) -> str:
-        """The metadata file. Raises NoSuchTableError or NoSuchViewError."""
         location = self.find(identifier)
         if location is None:
             raise self.missing(identifier)
         return location
 
     def check_free(self, identifier: Identifier, folder: str) -> None:
-        """Raise an error unless something new can have this name and this folder.
-
-        Raises TableAlreadyExistsError, ViewAlreadyExistsError, InvalidLocationError.
-        """
         with self._database.read() as connection:
             others = list(self._tables.locations(connection))
             # looked up last: its own location is no overlap
@@ -97,7 +100,6 @@ class SqlPointers:
         check_no_overlap(folder, others)
 
     def check_folders(self, identifier: Identifier, folders: Iterable[str]) -> None:
-        """Raise InvalidLocationError where a folder is that of another table or view."""
         with self._database.read() as connection:
             others = [
                 place for place in self._tables.locations(connection) if place[0] != str(identifier)
@@ -106,7 +108,6 @@ class SqlPointers:
             check_no_overlap(folder, others)
 
     def other_folders(self, besides: str) -> list[tuple[str, str]]:
-        """(name, folder) of every table and view but the one whose metadata file is `besides`."""
         with self._database.read() as connection:
             return list(self._tables.locations(connection, besides=besides))
 
@@ -153,10 +154,6 @@ class SqlPointers:
     def remove(
         self, identifier: Identifier, *, at: str | None = None, answer: str | None = None
     ) -> bool:
-        """Remove the name; with `at` only while it is at that metadata file. Whether it was.
-
-        `answer`: of the requests that are being carried out.
-        """
         where, values = ("", {}) if at is None else (" AND metadata_location = :at", {"at": at})
         with self._database.write() as connection:
             gone = self._database.run(
@@ -170,10 +167,6 @@ class SqlPointers:
         return gone > 0
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """Give it another name.
-
-        Raises NoSuchTableError or NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError.
-        """
         with self._database.write() as connection:
             if self._find(connection, source) is None:
                 raise self.missing(source)
@@ -198,7 +191,6 @@ class SqlPointers:
             self._requests.note_current(connection)
 
     def missing(self, identifier: Identifier) -> LakehouseError:
-        """The error where there is none of this name."""
         return missing(self._kind, identifier, self._database.display_uri)
 
     def _key(self, identifier: Identifier) -> dict[str, str]:

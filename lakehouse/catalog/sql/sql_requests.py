@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import IntegrityError
 
-from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request
+from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request, RequestLog
 from lakehouse.catalog.sql.sql_database import Database
 
 _TABLE = (
@@ -18,7 +18,7 @@ _TABLE = (
 )
 
 
-class SqlRequests:
+class SqlRequests(RequestLog):
     """The requests of one catalog in a database.
 
     Args:
@@ -66,7 +66,6 @@ class SqlRequests:
         self._is_ready = True
 
     def find(self, key: str) -> AnsweredRequest | None:
-        """What became of the request with this key; None where nothing is known of it."""
         self.prepare()
         with self._database.read() as connection:
             rows = self._database.rows(
@@ -79,7 +78,6 @@ class SqlRequests:
         return AnsweredRequest(*rows[0]) if rows else None
 
     def begun(self, keys: Sequence[str]) -> Collection[str]:
-        """Those of these keys of which anything is noted."""
         self.prepare()
         names = {f"key{n}": key for n, key in enumerate(keys)}
         with self._database.read() as connection:
@@ -93,13 +91,11 @@ class SqlRequests:
         return {row[0] for row in rows}
 
     def refuse(self, request: Request, status: int, answer: str) -> None:
-        """Keep a refusal, to refuse again. Raises RequestRepeatedError."""
         self.prepare()
         with self._database.write() as connection:
             self.note(connection, request, status, answer)
 
     def forget(self, before_ms: int) -> int:
-        """Forget the requests from before a time; how many those were."""
         self.prepare()
         with self._database.write() as connection:
             return self._database.run(

@@ -425,7 +425,6 @@ class ParquetTaskReader(TaskReader):
         return columns
 
     def ready(self) -> list[pa.RecordBatch] | None:
-        """All wanted batches of a small file; None for larger ones, read by row group."""
         if len(self.row_groups) > 1 or self._footer.whole is None:
             return None
         return [batch for group in self.row_groups for batch in self.batches(group)]

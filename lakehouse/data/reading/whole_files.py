@@ -148,7 +148,6 @@ class WholeFileReader(TaskReader):
         self._file = None
 
     def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
-        """Wanted rows and columns of the file."""
         position = group.first_row
         for batch in self._file.batches(self._rows.batch_rows) if self._file else ():
             wanted = self.wanted(batch, batch.num_rows, position)

@@ -23,6 +23,9 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
 
+T = TypeVar("T")
+R = TypeVar("R")
+_THREADS = 8
 _COLUMNS = ("status", "file_path", "content", "file_size_in_bytes")
 
 
@@ -34,8 +37,18 @@ class LiveFile(NamedTuple):
     size: int
 
 
+class Walker(Protocol):
+    """Reads the metadata tree below a snapshot."""
+
+    def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
+        """The manifests of a snapshot."""
+
+    def live_files(self, manifest: ManifestFile) -> Iterable[LiveFile]:
+        """Files of entries that are not DELETED."""
+
+
 @dataclass(frozen=True, slots=True)
-class StorageWalker:
+class StorageWalker(Walker):
     """Reads manifest lists and manifests from the storage of the table.
 
     Attributes:
@@ -51,21 +64,14 @@ class StorageWalker:
         object.__setattr__(self, "_reader", ManifestReader.of(self.storage, self.metadata))
 
     def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
-        """A snapshot's manifests; raises NoSuchFileError, CorruptMetadataError, StorageError."""
         return load_manifests(self.storage, snapshot)
 
     def live_files(self, manifest: ManifestFile) -> Iterator[LiveFile]:
-        """Files of entries that are not DELETED."""
         table = self._reader.entries(manifest, _COLUMNS).table
         columns = (table.column(name).to_pylist() for name in _COLUMNS)
         for status, location, content, size in zip(*columns, strict=True):
             if status != STATUS_DELETED:
                 yield LiveFile(location, content, size)
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-_THREADS = 8
 
 
 class FileKind(StrEnum):
@@ -78,16 +84,6 @@ class FileKind(StrEnum):
     MANIFEST = "manifests"
     MANIFEST_LIST = "manifest_lists"
     METADATA = "metadata"
-
-
-class Walker(Protocol):
-    """Reads the metadata tree below a snapshot."""
-
-    def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
-        """The manifests of a snapshot."""
-
-    def live_files(self, manifest: ManifestFile) -> Iterable[LiveFile]:
-        """Files of entries that are not DELETED."""
 
 
 @dataclass(frozen=True, slots=True)

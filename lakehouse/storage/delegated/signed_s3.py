@@ -30,7 +30,7 @@ from lakehouse.storage.bucket_clients import RETRY_TIMEOUT, WRITER_ID
 from lakehouse.storage.delegated.remote_signer import RemoteSigner
 from lakehouse.storage.location import parse
 from lakehouse.storage.s3_client import refusal_reason, s3_endpoint, s3_region
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, WriteOnlyStream
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, Storage, WriteOnlyStream
 
 T = TypeVar("T")
 _PART_BYTES = 10 * 1024 * 1024
@@ -39,7 +39,7 @@ _CONCURRENT_WRITES = 8
 _ABSENT, _THERE, _BUSY = (404,), (412,), (408, 409, 425, 429, 500, 502, 503, 504)
 
 
-class SignedS3Storage:
+class SignedS3Storage(Storage):
     """Storage on S3 for who has no keys.
 
     Args:
@@ -60,16 +60,13 @@ class SignedS3Storage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._properties
 
     def read(self, location: str) -> bytes:
-        """The whole file."""
         arguments = _at(location)
         return self._ask("read", location, lambda: _content(self._client.get_object(**arguments)))
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """Bytes [offset, offset+length), fewer only at the end of the file."""
         if length <= 0:
             return b""
         arguments = {**_at(location), "Range": f"bytes={offset}-{offset + length - 1}"}
@@ -77,7 +74,6 @@ class SignedS3Storage:
 
     # A PUT is durable.
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
-        """Create or replace a file."""
         arguments = {**_at(location), "Body": bytes(data)}
         self._ask("write", location, lambda: self._client.put_object(**arguments))
 
@@ -130,7 +126,6 @@ class SignedS3Storage:
         return SignedOutput(self, location)
 
     def exists(self, location: str) -> bool:
-        """Whether a file (not a folder) is there."""
         try:
             self.size(location)
         except NoSuchFileError:
@@ -138,7 +133,6 @@ class SignedS3Storage:
         return True
 
     def size(self, location: str) -> int:
-        """Bytes of the file."""
         return self._ask(
             "look at",
             location,
@@ -146,7 +140,6 @@ class SignedS3Storage:
         )
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """All files below the folder `prefix`."""
         spelled = prefix.rstrip("/")
         root = parse(prefix).path.rstrip("/")
         for page in self._pages(prefix, {}):
@@ -158,7 +151,6 @@ class SignedS3Storage:
                 )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """Sorted names of the folders directly below `prefix`."""
         return sorted(
             item["Prefix"].rstrip("/").rpartition("/")[2]
             for page in self._pages(prefix, {"Delimiter": "/"})
@@ -166,7 +158,6 @@ class SignedS3Storage:
         )
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """Delete in order as far as possible; failures are in the report."""
         deleted: MutableSequence[str] = []
         failed: dict[str, str] = {}
         waiting = [*locations]
@@ -175,7 +166,6 @@ class SignedS3Storage:
         return DeleteReport(tuple(deleted), (), failed)
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """A pyarrow file system, and the location's path on it."""
         return pafs.PyFileSystem(StorageHandler(self)), location
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -250,11 +240,9 @@ class SignedOutput(WriteOnlyStream):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` or `abort` was called."""
         return self._closed
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """Append bytes; returns how many."""
         if self._closed:
             raise StorageError(f"The file {self._location} is closed.", location=self._location)
         self._buffer += data
@@ -265,7 +253,6 @@ class SignedOutput(WriteOnlyStream):
         return len(data)
 
     def tell(self) -> int:
-        """Bytes written so far."""
         return self._written
 
     def flush(self) -> None:

@@ -81,7 +81,6 @@ class Append(Operation):
 
     @property
     def plan(self) -> FilesPlan:
-        """The whole snapshot."""
         return FilesPlan(operation=OPERATION_APPEND, added=self.files)
 
     def step(self, attempt: Attempt) -> Step:
@@ -112,13 +111,11 @@ class Overwrite(Operation):
 
     @property
     def plan(self) -> FilesPlan:
-        """The whole snapshot."""
         only_removes = self.removed and not self.added
         operation = OPERATION_DELETE if only_removes else OPERATION_OVERWRITE
         return FilesPlan(operation=operation, added=self.added, removed=self.removed)
 
     def step(self, attempt: Attempt) -> Step:
-        """Validate, then one snapshot."""
         subject, changes = attempt.subject("overwrite"), attempt.concurrent_changes()
         if _is_serializable(attempt, self.isolation, lambda table: table.update_isolation):
             scope = scope_of(attempt, self.conflict_filter, (*self.removed, *self.added))
@@ -145,11 +142,9 @@ class DeleteFiles(Operation):
 
     @property
     def plan(self) -> FilesPlan:
-        """The whole snapshot."""
         return FilesPlan(operation=OPERATION_DELETE, removed=self.removed)
 
     def step(self, attempt: Attempt) -> Step:
-        """Validate, then one snapshot."""
         subject, changes = attempt.subject("delete"), attempt.concurrent_changes()
         if _is_serializable(attempt, self.isolation, lambda table: table.delete_isolation):
             scope = scope_of(attempt, self.conflict_filter, self.removed)
@@ -179,7 +174,6 @@ class RewriteFiles(Operation):
 
     @property
     def plan(self) -> FilesPlan:
-        """The whole snapshot."""
         return FilesPlan(
             operation=OPERATION_REPLACE,
             added=self.added,
@@ -188,7 +182,6 @@ class RewriteFiles(Operation):
         )
 
     def step(self, attempt: Attempt) -> Step:
-        """Validate, then one snapshot."""
         latest = attempt.metadata.next_sequence_number()
         if self.data_sequence_number > latest:
             raise InvalidInputError(
@@ -234,7 +227,6 @@ class RowDelta(Operation):
         return self._with_rows(self.rows)
 
     def step(self, attempt: Attempt) -> Step:
-        """Validate, then one snapshot."""
         subject, changes = attempt.subject("row delta"), attempt.concurrent_changes()
         serializable = _is_serializable(
             attempt, self.isolation, lambda table: table.delete_isolation

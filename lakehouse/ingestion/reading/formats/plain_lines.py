@@ -61,7 +61,6 @@ class PlainRecords(ColumnRecords):
         }
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """Records with an unknown field: position -> the first such field."""
         return {
             position: next(
                 name
