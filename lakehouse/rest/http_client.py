@@ -328,7 +328,6 @@ class FixedLogin:
         self._value = value
 
     def authorization(self) -> str | None:
-        """The header's value."""
         return self._value
 
     def refused(self, authorization: str | None) -> bool:

@@ -21,7 +21,6 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
@@ -59,9 +58,9 @@ from lakehouse.storage.location import parse
 from lakehouse.storage.s3_client import arrow_s3, refusal_reason
 from lakehouse.storage.storage_protocol import (
     WHOLE_BYTES_MAX,
+    BucketStorage,
     DeleteReport,
     FileInfo,
-    Storage,
     WriteOnlyStream,
 )
 
@@ -87,10 +86,9 @@ _FINAL_TEXT = re.compile(
 _PLAIN_HTTP = "HTTP error: builder error"
 _CONFLICT = "409 Conflict"
 _DELETE_BATCH = 1000
-_CONCURRENT_WRITES = 16
 
 
-class ObjectStorage(Storage):
+class ObjectStorage(BucketStorage):
     """Storage on object stores; one client per bucket, made when first used.
 
     Args:
@@ -98,6 +96,8 @@ class ObjectStorage(Storage):
         connect: makes the client of a bucket; tests pass one that loses replies.
         environment: clock, sleep and jitter of repetitions.
     """
+
+    concurrent_writes = 16
 
     def __init__(
         self,
@@ -137,18 +137,6 @@ class ObjectStorage(Storage):
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         store, key = self._locate(location)
         self._patiently("write", location, lambda: obstore.put(store, key, data, mode="overwrite"))
-
-    def write_new(self, files: Mapping[str, bytes]) -> None:
-        """Write new files under names that nobody refers to yet. Several at a time."""
-        if len(files) < 2:
-            for location, data in files.items():
-                self.write(location, data)
-            return
-        with ThreadPoolExecutor(min(len(files), _CONCURRENT_WRITES)) as pool:
-            for done in [
-                pool.submit(self.write, location, data) for location, data in files.items()
-            ]:
-                done.result()
 
     def create(self, location: str, data: bytes) -> None:
         """Create if absent; each attempt is one request, so its answer is certain.
@@ -190,20 +178,10 @@ class ObjectStorage(Storage):
 
         self._patience.call(attempt)
 
-    def make_name_durable(self, location: str) -> None:
-        """Make the name of a file durable. What a store shows is durable."""
-
     def open_output(self, location: str) -> ObjectOutput:
         """A stream to a new file. Uploads in parts of 10 MB."""
         store, key = self._locate(location, repeats=True)
         return ObjectOutput(location, obstore.open_writer(store, key))
-
-    def exists(self, location: str) -> bool:
-        try:
-            self.size(location)
-        except NoSuchFileError:
-            return False
-        return True
 
     def size(self, location: str) -> int:
         store, key = self._locate(location)

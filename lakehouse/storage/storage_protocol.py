@@ -8,11 +8,14 @@ Iceberg engine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 import pyarrow.fs as pafs
+
+from lakehouse.errors import NoSuchFileError
 
 WHOLE_BYTES_MAX = 1024**3
 """Bytes of a file that is read as a whole: anybody may have put a file there that has no end."""
@@ -160,6 +163,31 @@ def path_on_disk(storage: Storage, location: str) -> str | None:
     """A file's path on a disk of this machine; None if every request has to wait."""
     filesystem, path = storage.filesystem(location)
     return path if isinstance(filesystem, pafs.LocalFileSystem) else None
+
+
+class BucketStorage(Storage):
+    """What storages of objects have in common: a PUT is whole, and durable on return."""
+
+    concurrent_writes = 8
+
+    def write_new(self, files: Mapping[str, bytes]) -> None:
+        if len(files) < 2:
+            for location, data in files.items():
+                self.write(location, data)
+            return
+        with ThreadPoolExecutor(min(len(files), self.concurrent_writes)) as pool:
+            for done in [pool.submit(self.write, *file) for file in files.items()]:
+                done.result()
+
+    def make_name_durable(self, location: str) -> None:
+        """What a store shows is durable."""
+
+    def exists(self, location: str) -> bool:
+        try:
+            self.size(location)
+        except NoSuchFileError:
+            return False
+        return True
 
 
 class WriteOnlyStream(OutputStream):

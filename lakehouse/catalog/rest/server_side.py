@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from requests import Response
 
-from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.catalog_protocol import ServerAppender, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
 from lakehouse.catalog.posted_append import ENDPOINT, PostedAppend
 from lakehouse.catalog.rest.loaded_tables import LoadedTables
@@ -114,7 +114,7 @@ def append_mode(text: str | None) -> str:
     return mode
 
 
-class RestAppender:
+class RestAppender(ServerAppender):
     """Has appends to one table committed by the server.
 
     Args:
@@ -132,11 +132,9 @@ class RestAppender:
 
     @property
     def shares(self) -> bool:
-        """Whether others may be appended in the same snapshot."""
         return self._shares
 
     def append(self, base: TableVersion, asked: PostedAppend) -> tuple[TableVersion, Snapshot]:
-        """The version that has the append, and the snapshot that made it."""
         name, metadata = str(self._identifier), base.metadata
         path = self._session.path(self._identifier.namespace, "tables", self._identifier.name)
         kinds = types_of_partitions(metadata.specs(), types_of(metadata)) if asked.files else None

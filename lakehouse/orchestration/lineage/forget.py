@@ -26,7 +26,6 @@ from sqlglot import Tokenizer, TokenType, exp
 
 from lakehouse.catalog.confinement import OwnFolders
 from lakehouse.curation.statement_store import NAMESPACE
-from lakehouse.delta_log.delta_actions import LOG_FOLDER
 from lakehouse.delta_log.delta_log import DeltaLog, cut_log
 from lakehouse.errors import (
     InvalidInputError,
@@ -350,19 +349,14 @@ def with_backups(lake: Lakehouse, forgetting: Forgetting, folders: Sequence[str]
             table = lake.load_table(entry.name)
             own = [canonical(place) for place in OwnFolders(table.catalog, table.metadata).folders]
             key = entry.key if entry.lines is None else replace(entry.key, values=())
-            clean: set[str] = set()
-            traces = Traces(key, storage, table.metadata, _texts(table), clean, entry.lines)
+            traces = Traces(key, storage, table.metadata, _texts(table), entry.lines)
             named = {
-                keys.key(location): location
-                for location in files
+                keys.key(location): kept
+                for location, kept in files.items()
                 if any(is_within(location, place) for place in own)
             }
-            for name, location in sorted(named.items(), key=_tells_of_others):
-                place, needed_by = files[location]
-                if traces.of(place):
-                    numbers.update(needed_by)
-                else:
-                    clean.add(name)
+            for name, _ in traces.in_all({name: place for name, (place, _) in named.items()}):
+                numbers.update(named[name][1])
         held[folder] = tuple(sorted(numbers))
     return replace(forgetting, backups=held)
 
@@ -633,23 +627,12 @@ def traces_in(
     files = {keys.key(info.location): info.location for info in listed}
     known = reachable.union(before) - files.keys()
     files |= {path: path for path in known if storage.exists(path)}
-    clean: set[str] = set()
-    traces = Traces(key, storage, version.metadata, _texts(table), clean, lines)
+    traces = Traces(key, storage, version.metadata, _texts(table), lines)
     left: dict[str, tuple[str, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
-    for name, location in sorted(files.items(), key=_tells_of_others):
-        places = traces.of(location)
-        if places:
-            (left if name in reachable else others)[location] = tuple(places)
-        else:
-            clean.add(name)
+    for name, places in traces.in_all(files):
+        (left if name in reachable else others)[files[name]] = tuple(places)
     return len(files), left, others
-
-
-def _tells_of_others(file: tuple[str, str]) -> tuple[bool, str]:
-    """Data files first: what bounds of theirs are of is known by then."""
-    name, _ = file
-    return name.endswith((".avro", ".columnar.parquet")) or f"/{LOG_FOLDER}/" in name, name
 
 
 def _recorded(lake: Lakehouse, done: Forgetting) -> None:

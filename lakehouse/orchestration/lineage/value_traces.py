@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -271,16 +271,29 @@ class Traces:
         storage: of the table.
         metadata: of the table.
         texts: columns of text whose records are read as `Key.in_text` says.
-        clean: keys of files without a value: shortened bounds of theirs are of others.
         landed: lines whose rows are looked for, too.
+        clean: keys of files without a value: shortened bounds of theirs are of others.
     """
 
     key: Key
     storage: Storage
     metadata: TableMetadata
     texts: frozenset[str] = field(default_factory=frozenset)
-    clean: Collection[str] = ()
     landed: LandedLines | None = None
+    clean: set[str] = field(default_factory=set)
+
+    def in_all(self, files: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+        """Keys of files that hold a value, with what `of` says; `clean` gets the others.
+
+        Args:
+            files: locations by key. Data files come first: what bounds of theirs are of is known
+                by then.
+        """
+        for name, location in sorted(files.items(), key=_tells_of_others):
+            if places := self.of(location):
+                yield name, places
+            else:
+                self.clean.add(name)
 
     def of(self, location: str) -> list[str]:
         """What of a file holds a value, in words; empty: nothing does.
@@ -530,3 +543,8 @@ def _leaves(values: pa.ChunkedArray) -> Sequence[pa.Array]:
         else:
             leaves.append(array)
     return leaves
+
+
+def _tells_of_others(file: tuple[str, str]) -> tuple[bool, str]:
+    name, _ = file
+    return name.endswith((".avro", ".columnar.parquet")) or f"/{LOG_FOLDER}/" in name, name

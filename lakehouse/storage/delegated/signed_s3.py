@@ -10,7 +10,6 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -30,16 +29,20 @@ from lakehouse.storage.bucket_clients import RETRY_TIMEOUT, WRITER_ID
 from lakehouse.storage.delegated.remote_signer import RemoteSigner
 from lakehouse.storage.location import parse
 from lakehouse.storage.s3_client import refusal_reason, s3_endpoint, s3_region
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, Storage, WriteOnlyStream
+from lakehouse.storage.storage_protocol import (
+    BucketStorage,
+    DeleteReport,
+    FileInfo,
+    WriteOnlyStream,
+)
 
 T = TypeVar("T")
 _PART_BYTES = 10 * 1024 * 1024
 _DELETE_BATCH = 1000
-_CONCURRENT_WRITES = 8
 _ABSENT, _THERE, _BUSY = (404,), (412,), (408, 409, 425, 429, 500, 502, 503, 504)
 
 
-class SignedS3Storage(Storage):
+class SignedS3Storage(BucketStorage):
     """Storage on S3 for who has no keys.
 
     Args:
@@ -77,16 +80,6 @@ class SignedS3Storage(Storage):
         arguments = {**_at(location), "Body": bytes(data)}
         self._ask("write", location, lambda: self._client.put_object(**arguments))
 
-    def write_new(self, files: Mapping[str, bytes]) -> None:
-        """Write new files under names that nobody refers to yet. Several at a time."""
-        if len(files) < 2:
-            for location, data in files.items():
-                self.write(location, data)
-            return
-        with ThreadPoolExecutor(min(len(files), _CONCURRENT_WRITES)) as pool:
-            for done in [pool.submit(self.write, *pair) for pair in files.items()]:
-                done.result()
-
     def create(self, location: str, data: bytes) -> None:
         """Create if absent; an attempt that finds our own object is a success."""
         writer = uuid.uuid4().hex
@@ -118,19 +111,9 @@ class SignedS3Storage(Storage):
 
         self._patience.call(attempt)
 
-    def make_name_durable(self, location: str) -> None:
-        """Make the name of a file durable. What a store shows is durable."""
-
     def open_output(self, location: str) -> SignedOutput:
         """A stream to a new file. Uploads in parts of 10 MiB."""
         return SignedOutput(self, location)
-
-    def exists(self, location: str) -> bool:
-        try:
-            self.size(location)
-        except NoSuchFileError:
-            return False
-        return True
 
     def size(self, location: str) -> int:
         return self._ask(

@@ -17,7 +17,13 @@ from lakehouse.ingestion.reading.content import UnreadableContentError, not_in_e
 from lakehouse.ingestion.reading.formats.json_text import exact_json, inexact_lines, shown_json
 from lakehouse.ingestion.reading.formats.line_blocks import BYTE_ORDER_MARK, LineBlock, LineReader
 from lakehouse.ingestion.reading.formats.plain_lines import FIRST_LINES, plain_lines
-from lakehouse.ingestion.reading.formats.record_chunks import CHUNK_ROWS, Chunk, Rejects, Values
+from lakehouse.ingestion.reading.formats.record_chunks import (
+    CHUNK_ROWS,
+    Chunk,
+    Records,
+    Rejects,
+    Values,
+)
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -29,7 +35,7 @@ _LINES_LOOKED_AT = 100
 _EXACT = frozenset({str, int, bool, type(None)})
 
 
-class JsonRecords:
+class JsonRecords(Records):
     """Objects, and the lines that they were read from if they were lines; see `Records`."""
 
     untyped = False
@@ -45,12 +51,10 @@ class JsonRecords:
         self._columns = _columns(values)
 
     def column(self, name: str) -> Values:
-        """A field of every record; null where it is missing."""
         values = self._columns.get(name)
         return [value.get(name) for value in self._values] if values is None else values
 
     def fields(self) -> Mapping[str, Values]:
-        """Every field with its values."""
         if self._columns:
             return self._columns
         members: dict[str, list[object]] = {}
@@ -63,7 +67,6 @@ class JsonRecords:
         return dict(members)
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """Records with an unknown field: position -> the first such field."""
         by_position: dict[int, str] = {}
         if self._columns and known.issuperset(self._columns):
             return by_position
@@ -76,7 +79,6 @@ class JsonRecords:
         return by_position
 
     def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
-        """Fields that are not `known` and have a value, by the position of their record."""
         return {
             position: unknown
             for position, record in enumerate(self._values)
@@ -97,7 +99,6 @@ class JsonRecords:
         )
 
     def only(self, positions: Sequence[int]) -> JsonRecords:
-        """The records at these positions."""
         lines, values, texts = self.lines, self._values, self._texts
         return JsonRecords(
             [lines[at] for at in positions],
@@ -106,7 +107,6 @@ class JsonRecords:
         )
 
     def text(self, position: int) -> bytes:
-        """The source text of a record, or the record as JSON."""
         if self._texts is None:
             return shown_json(self._values[position]).encode()
         return self._texts[position]

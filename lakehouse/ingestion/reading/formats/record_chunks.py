@@ -66,7 +66,7 @@ class Records(Protocol):
         """A record as it came, or as JSON where its format is no text."""
 
 
-class ColumnRecords:
+class ColumnRecords(Records):
     """Columns of Arrow; see `Records`.
 
     Args:
@@ -88,18 +88,15 @@ class ColumnRecords:
         self._columns, self._texts = columns, texts
 
     def column(self, name: str) -> Values:
-        """A field of every record; null where it is missing."""
         values = self._columns.get(name)
         if values is None:
             return pa.nulls(len(self.lines), pa.string() if self.untyped else pa.null())
         return values
 
     def fields(self) -> Mapping[str, Values]:
-        """Every field with its values."""
         return self._columns
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """Records with an unknown field: position -> the first such field."""
         by_position: dict[int, str] = {}
         for name, values in self._columns.items():
             if name not in known and values.null_count < len(values):
@@ -108,7 +105,6 @@ class ColumnRecords:
         return by_position
 
     def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
-        """Fields that are not `known` and have a value, by the position of their record."""
         by_position: dict[int, dict[str, object]] = {}
         for name, values in self._columns.items():
             if name not in known and values.null_count < len(values):
@@ -118,7 +114,6 @@ class ColumnRecords:
         return by_position
 
     def only(self, positions: Sequence[int]) -> Self:
-        """The records at these positions."""
         where = pa.array(positions, pa.int64())
         texts = self._texts
         if isinstance(texts, pa.BinaryArray):
@@ -130,7 +125,6 @@ class ColumnRecords:
         return type(self)(lines, columns, texts, untyped=self.untyped)
 
     def text(self, position: int) -> bytes:
-        """The source text of a record, or the record as JSON."""
         if self._texts is None:
             row = {
                 name: values.slice(position, 1).to_pylist()[0]
@@ -141,7 +135,7 @@ class ColumnRecords:
         return text if isinstance(text, bytes) else text.as_py()
 
 
-class AliasedRecords:
+class AliasedRecords(Records):
     """Records whose columns take the first value of several fields; see `Records`.
 
     Args:
@@ -195,12 +189,10 @@ class AliasedRecords:
         return taken
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """Records with a value in a field that is not `known`: position -> the first such field."""
         left = {position: next(iter(names)) for position, names in self._unknown(known).items()}
         return {**left, **self._records.strangers(known | self._all)}
 
     def unknown(self, known: frozenset[str]) -> Mapping[int, dict[str, object]]:
-        """Fields that are not `known` and have a value, by the position of their record."""
         by_position = {**self._unknown(known)}
         for position, fields in self._records.unknown(known | self._all).items():
             by_position[position] = {**by_position.get(position, {}), **fields}
@@ -214,11 +206,9 @@ class AliasedRecords:
         }
 
     def only(self, positions: Sequence[int]) -> AliasedRecords:
-        """Some of the records."""
         return AliasedRecords(self._records.only(positions), self._names)
 
     def text(self, position: int) -> bytes:
-        """A record as it came, or as JSON where its format is no text."""
         return self._records.text(position)
 
 
