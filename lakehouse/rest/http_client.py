@@ -321,7 +321,7 @@ class Login(Protocol):
         """Take note that the server refused a value; whether `authorization` has another now."""
 
 
-class FixedLogin:
+class FixedLogin(Login):
     """The same value always, or none."""
 
     def __init__(self, value: str | None) -> None:
