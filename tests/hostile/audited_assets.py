@@ -184,6 +184,7 @@ MUTANTS = [
         "orchestration.assets.lakehouse_io_manager:LakehouseIOManager._store",
         "staged.snapshot if checks.in_step else published()",
         "published()",
+        seed=5,
     ),
     Mutant(
         "14: a check that fails stops no publication",

@@ -91,12 +91,14 @@ MUTANTS = [
         "while isinstance(dropped.field_type, StructType):\n"
         "        dropped = dropped.field_type.fields[0]\n"
         "    return [*fields, _optional(dropped)",
+        seed=17,
     ),
     Mutant(
         "1: a key that is inside a struct of the delete file is not found there",
         "data.reading.scan_reader:_outside_collections",
         "if pa.types.is_struct(column.type):",
         "if False:",
+        seed=6,
     ),
     Mutant(
         "1: a key that the delete file lacks is null",
@@ -113,19 +115,21 @@ MUTANTS = [
         "data.reading.scan_reader:RowReader._schema_with",
         "key=lambda schema: -schema.schema_id",
         "key=lambda schema: schema.schema_id",
+        seed=10,
     ),
     Mutant(
         "1: equality deletes of no partition reach their own spec alone",
         "scan.delete_index:DeleteIndex._add",
         "if is_unpartitioned(specs[file.spec_id]):",
         "if False:",
-        seed=50,
+        seed=56,
     ),
     Mutant(
         "1: equality deletes reach rows of their own commit",
         "scan.delete_index:DeleteIndex.deletes_for",
         "if sequence_number < delete.sequence_number]",
         "if sequence_number <= delete.sequence_number]",
+        seed=11,
     ),
     Mutant(
         "1: null keys delete nothing",
@@ -133,12 +137,14 @@ MUTANTS = [
         "matched &= here.is_valid().to_numpy(zero_copy_only=False)",
         "matched &= here.is_valid().to_numpy(zero_copy_only=False) & "
         "columns[field_id].is_valid().to_numpy(zero_copy_only=False)",
+        seed=7,
     ),
     Mutant(
         "1: the default of a dropped field is forgotten",
         "data.reading.scan_columns:_optional",
         'update={"required": False,',
         'update={"initial_default": None, "required": False,',
+        seed=151,
     ),
     Mutant(
         "1: what cannot be compared is compared",
@@ -146,7 +152,7 @@ MUTANTS = [
         "if not isinstance(field.field_type, PrimitiveType):",
         "if False:",
         ("equality by what cannot be compared",),
-        seed=75,
+        seed=116,
     ),
     Mutant(
         "2: ids are judged for a file",
@@ -170,13 +176,14 @@ MUTANTS = [
         "data.reading.parquet_reader:_groups",
         "if name_mapping is None and",
         "if name_mapping is None or",
-        seed=50,
+        seed=86,
     ),
     Mutant(
         "2: fields of structs in Avro files have no ids",
         "data.reading.avro_reader:_Types.column",
         'field.get("field-id"), field["type"]',
         'field.get("field-id") if field_id is None else None, field["type"]',
+        seed=5,
     ),
     Mutant(
         "3: position deletes are skipped by bounds of paths",
@@ -230,7 +237,7 @@ MUTANTS = [
         "        return\n"
         "    if False:",
         ("a vector that names no file",),
-        seed=105,
+        seed=116,
     ),
     Mutant(
         "4: a vector older than its file is passed over",
@@ -238,6 +245,7 @@ MUTANTS = [
         "vector.sequence_number < sequence_number",
         "False",
         ("a vector that is older than its file",),
+        seed=5,
     ),
     Mutant(
         "4: a vector may reach beyond its file",
@@ -266,6 +274,7 @@ MUTANTS = [
         "return all(files or not rows",
         "return True or all(files or not rows",
         ("a status that nobody knows",),
+        seed=18,
     ),
     Mutant(
         "3: summaries of partitions that cannot be read hide manifests from commits",
@@ -273,6 +282,7 @@ MUTANTS = [
         "not known or",
         "known and",
         ("summaries of partitions that are wrong",),
+        seed=24,
     ),
     Mutant(
         "3: entries are newer than their manifest",

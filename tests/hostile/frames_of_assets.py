@@ -400,6 +400,7 @@ MUTANTS = [
         "orchestration.assets.asset_table:AssetTable.typed",
         "!= name:",
         "is None:",
+        seed=7,
     ),
     Mutant(
         "13d: a warehouse that is given as a path writes locations without a scheme",

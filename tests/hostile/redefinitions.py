@@ -259,12 +259,14 @@ OF_DERIVED = [
         f"{_STALE}:Staleness.after",
         "self.partitions.keys() - set(done)",
         "self.partitions.keys() - self.partitions.keys()",
+        seed=3,
     ),
     Mutant(
         "11: days that another SQL had computed are recomputed only where rows have come",
         f"{_STALE}:staleness",
         "if changed is None or redefined:",
         "if changed is None:",
+        seed=3,
     ),
     Mutant(
         "13: derived tables read the head with the columns of its snapshot",

@@ -105,7 +105,7 @@ def missing_fsync_of_folders(patch: Patch) -> None:
     patch.setattr(SimulatedDisk, "fsync_folder", lambda self, path: None)
 
 
-@mutant(POWER, "I6")
+@mutant(POWER, "I6", since=78)
 def swap_before_the_manifests_are_durable(patch: Patch) -> None:
     def unsynced(self, files):
         for location, data in files.items():
@@ -387,7 +387,7 @@ def phantom_inserts(patch: Patch) -> None:
 @mutant(
     dataclasses.replace(MERGES, operations=10, kinds=("upsert", "remove", "remove", "merge")),
     "I4",
-    since=19,
+    since=38,
 )
 def rows_seen_and_forgotten(patch: Patch) -> None:
     """A row that kept another from being inserted has gone meanwhile."""
@@ -422,7 +422,7 @@ def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
         MERGES, operations=10, kinds=("upsert", "above", "above", "compact", "compact")
     ),
     "I4",
-    since=8,
+    since=30,
 )
 def moved_rows_taken_as_they_are_now(patch: Patch) -> None:
     """A row that another writer changed before it was moved is found by its id."""
@@ -452,7 +452,7 @@ def refusals_told_as_successes(patch: Patch) -> None:
     patch.setattr(TableCommits, "_change", obliging)
 
 
-@mutant(BEHIND)
+@mutant(BEHIND, since=5)
 def requirements_that_the_server_passes_over(patch: Patch) -> None:
     commit = TableCommits.commit
     patch.setattr(
