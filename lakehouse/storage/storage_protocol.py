@@ -7,6 +7,7 @@ Iceberg engine.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -75,9 +76,11 @@ class OutputStream(Protocol):
     def flush(self) -> None:
         """Hand buffered bytes on; promises no durability."""
 
+    @abstractmethod
     def close(self) -> None:
         """Publish the file durably. Raises StorageError."""
 
+    @abstractmethod
     def abort(self) -> None:
         """Forget the file; harmless after `close`."""
 

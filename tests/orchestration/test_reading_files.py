@@ -340,7 +340,7 @@ _CONSTANTS = st.sampled_from([math.nan, math.inf, -math.inf, 1.5, None, "NaN", '
     st.recursive(
         _CONSTANTS, lambda of: st.lists(of) | st.dictionaries(st.text(), of), max_leaves=9
     ),
-    st.lists(st.tuples(st.integers(0, 200), st.sampled_from([*'"\\,:[{N-0 ']))),
+    st.lists(st.tuples(st.integers(0, 200), st.sampled_from([*'"\\,:[{N-0 aud8']))),
 )
 def test_nan_and_infinity_are_what_python_and_spark_read(
     value: object, typed: list[tuple[int, str]]
@@ -352,6 +352,13 @@ def test_nan_and_infinity_are_what_python_and_spark_read(
         text = text[:at] + character + text[at + 1 :]
         with suppress(ValueError):
             assert repr(exact_json(text.encode())) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("torn", [b'\\"x', b'NaN\\"', b"[", b"\\\\"])
+def test_a_torn_line_with_nan_is_refused_at_once(torn: bytes) -> None:
+    """A string of megabytes that nothing closes, as JSON within JSON is: each byte is read once."""
+    with pytest.raises(ValueError, match="line 1 column"):
+        exact_json(b'{"a":NaN,"p":"' + torn * 1_000_000)
 
 
 @pytest.mark.parametrize("kind", ["double", "float", "long", "decimal(9,2)", "string", "json",

@@ -253,7 +253,8 @@ def propose_source(name: str, sample: Sample, wishes: Wishes, today: date) -> Pr
     of_time = records.fields[time.column]
     aliases = {column.name: column.aliases for column in aliased}
     spelled = (time.column, *aliases.get(time.column, ()))[-1]
-    if of_time.untyped and "header" not in options and _is_time(spelled, time, today):
+    is_csv = of_time.untyped and "header" not in options
+    if is_csv and _share(Field(values=[spelled]), time, today):
         unnamed_wishes = replace(wishes, options=(*wishes.options, "header=false"))
         proposal = propose_source(name, sample, unnamed_wishes, today)
         unheaded = (
@@ -411,10 +412,6 @@ def _share(field: Field, time: EventTime, today: date) -> float:
         return 0.0
     _, bad = EventClock(time, _FIRST, today + AHEAD).instants(list(field.values))
     return 1 - len(bad) / len(field.values)
-
-
-def _is_time(text: str, time: EventTime, today: date) -> bool:
-    return bool(_share(Field(values=[text]), time, today))
 
 
 def _without_offset(field: Field) -> bool:

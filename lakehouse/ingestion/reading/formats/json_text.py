@@ -26,7 +26,6 @@ _HAS_LONG_NUMBER = re.compile(_LONG_NUMBER.encode()).search
 _FRACTIONS_AND_LONG_INTEGERS = re.compile(
     r"[\[:,\s](-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+|(?<=\d{19})))"
 ).findall
-_STRING_OR_CONSTANT = re.compile(rb'"(?:[^"\\]|\\.)*"|NaN|Infinity', re.DOTALL)
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 _DEEPEST = 254
 """Levels of nesting that a text may have, which orjson has, too; never what the stack has left:
@@ -71,7 +70,8 @@ def exact_json(text: bytes) -> object:
     try:
         value: object = orjson.loads(text)
     except orjson.JSONDecodeError:
-        numbered = _STRING_OR_CONSTANT.sub(_as_number, text)
+        # within strings, too: that leaves them strings
+        numbered = text.replace(b"NaN", b"0  ").replace(b"Infinity", b"0       ")
         if numbered == text:
             raise
         value = orjson.loads(numbered)
@@ -80,12 +80,6 @@ def exact_json(text: bytes) -> object:
             return value
     check_depth(value)
     return json.loads(text, parse_float=exact_float)
-
-
-def _as_number(match: re.Match[bytes]) -> bytes:
-    """A string as it is, NaN and Infinity as a number of their length."""
-    text = match[0]
-    return text if text.startswith(b'"') else b"0".ljust(len(text))
 
 
 def inexact_lines(texts: Sequence[bytes]) -> list[int]:
