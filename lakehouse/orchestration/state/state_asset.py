@@ -67,7 +67,8 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
                 failed[name] = error.message
                 context.log.exception(f"{name} cannot be measured")
                 continue
-            context.log.info(f"measured {name}: {len(states[name].actions)} things to do")
+            due = ", ".join(action.kind for action in states[name].actions)
+            context.log.info(f"measured {name}: {due or 'nothing'} is due")
             if name not in OF_NO_ASSET:
                 context.log_event(
                     dg.AssetObservation(
